@@ -1,0 +1,204 @@
+// The operations a transformer needs, as plain structs of pointers, sizes and strides, and the
+// backends that run them. A forward pass is a list of ops; a backend runs the list in order and
+// decides for itself how to fuse, tile and thread.
+//
+// Row invariance (the contract every backend keeps): what an op writes for a row is the same bits
+// whatever other rows stand in the same op, for any thread count. Each output is reduced in one
+// order that depends on its column and the row's absolute position alone.
+//
+//   auto backend = make_backend({.name = "cpu", .threads = 2});
+//   auto weight = backend->pack({views, 3}, Stacking::concatenated);
+//   backend->run(ops);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+
+namespace coppice {
+
+/// KV slots in a page. Also the block of attention's running softmax: block edges are absolute
+/// positions 0, 32, 64, ... so that a row's result does not depend on what is committed.
+inline constexpr int kPageSlots = 32;
+
+/// A weight matrix in a backend's own layout, made by Backend::pack. y = W x.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  int outputs = 0;   // values a Linear writes for a row
+  int inputs = 0;    // values it reads
+  size_t bytes = 0;  // memory held
+};
+
+enum class Stacking {
+  concatenated,  // outputs of the parts one after the other (Q, K, V in one pass)
+  gated,         // exactly two parts of equal shape, gate and up: y = activation(gate x) * (up x)
+};
+
+/// out[r] = table[token[r]] * scale
+struct Embed {
+  const Weight* table = nullptr;  // outputs = vocabulary, inputs = dim
+  const int32_t* token = nullptr; // (rows), each in 0..table->outputs-1
+  int rows = 0;
+  float scale = 1.0f;
+  float* out = nullptr;           // (rows, dim)
+};
+
+enum class Activation { none, silu, gelu_tanh };
+
+/// y[r] = activation(W norm(x[gather[r]]) + bias), added to y[r] when `accumulate`.
+/// A gated weight applies `activation` to the gate half alone and multiplies by the up half.
+struct Linear {
+  const Weight* weight = nullptr;
+  const float* x = nullptr;         // (rows, inputs), row stride x_stride
+  int x_stride = 0;
+  const int32_t* gather = nullptr;  // (rows) row of x that each y row reads; null: row r
+  int rows = 0;
+  const float* norm = nullptr;      // (inputs) RMS-norm weight applied to x first; null: none
+  float norm_eps = 0.0f;
+  const float* bias = nullptr;      // (outputs); null: none
+  Activation activation = Activation::none;
+  bool accumulate = false;
+  float* y = nullptr;               // (rows, outputs), row stride y_stride
+  int y_stride = 0;
+};
+
+/// x[r] += RMS-norm(y[r]) * weight: the norm after a block that gemma has.
+struct AddNorm {
+  const float* y = nullptr;      // (rows, dim)
+  const float* weight = nullptr; // (dim)
+  float eps = 0.0f;
+  int rows = 0;
+  int dim = 0;
+  float* x = nullptr;            // (rows, dim)
+};
+
+/// out[r] = x[r]; rows of `dim` floats with strides. Takes a hidden state out as a tap.
+struct Copy {
+  const float* x = nullptr;
+  int x_stride = 0;
+  int rows = 0;
+  int dim = 0;
+  float* out = nullptr;
+  int out_stride = 0;
+};
+
+/// One layer's K and V: f16, in pages of kPageSlots slots. Layout of a page (bytes kv_page_bytes):
+/// K transposed, (kv_heads, head_dim, kPageSlots), then V, (kv_heads, kPageSlots, head_dim).
+struct KvLayer {
+  std::byte* base = nullptr;  // page p of this layer begins at base + p * page_stride
+  size_t page_stride = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+};
+constexpr size_t kv_page_bytes(int kv_heads, int head_dim) {
+  return size_t{2} * kv_heads * head_dim * kPageSlots * sizeof(uint16_t);
+}
+
+/// What one row attends to: the key of position p (p <= position) stands in slot p when
+/// p < prefix, else in slot tail_slots[tail + p - prefix]. The last key is the row's own.
+/// Slot s is page pages[page_table + s / kPageSlots], place s % kPageSlots.
+struct AttentionRow {
+  int32_t position = 0;    // 0-based; the row has position + 1 keys, fewer under a window
+  int32_t slot = 0;        // where this row's K and V are written
+  int32_t prefix = 0;      // keys whose slot equals their position
+  int32_t tail = 0;        // offset into tail_slots
+  int32_t page_table = 0;  // offset into pages; rows of one sequence share it and are contiguous
+};
+
+enum class RotaryStyle {
+  adjacent,    // rotates (2i, 2i+1): llama
+  half_split,  // rotates (i, i + head_dim/2): qwen2, gemma3
+};
+
+/// Per-head RMS norm of Q and K (optional), rotary embedding, K and V rounded to f16 and written to
+/// their slots, then softmax(scale Q K^T) V over each row's keys. Every K and V is read as stored,
+/// the row's own included. All writes happen before the first read.
+struct Attention {
+  const float* qkv = nullptr;     // (rows, (heads + 2 kv_heads) head_dim): Q, K, V
+  int rows = 0;
+  int heads = 0;
+  const float* q_norm = nullptr;  // (head_dim) or null
+  const float* k_norm = nullptr;
+  float norm_eps = 0.0f;
+  const float* rotary = nullptr;  // (positions, head_dim/2, 2): cosine, sine
+  RotaryStyle style = RotaryStyle::adjacent;
+  float scale = 0.0f;
+  int window = 0;                 // a key is seen when row.position - key position < window; 0: all
+  KvLayer kv;
+  const AttentionRow* row = nullptr;    // (rows)
+  const int32_t* tail_slots = nullptr;
+  const int32_t* pages = nullptr;
+  float* out = nullptr;           // (rows, heads head_dim)
+};
+
+/// Copies K and V between slots, in the order given: the cache's commit of an accepted path.
+struct MoveKv {
+  KvLayer kv;
+  int count = 0;
+  const int32_t* from = nullptr;  // (count) page * kPageSlots + place
+  const int32_t* to = nullptr;    // (count)
+};
+
+/// The k largest of each row, largest first, equal values by lower index first.
+struct TopK {
+  const float* x = nullptr;  // (rows, cols), row stride x_stride
+  int x_stride = 0;
+  int rows = 0;
+  int cols = 0;
+  int k = 0;                 // 1..cols
+  int32_t* index = nullptr;  // (rows, k)
+  float* value = nullptr;    // (rows, k)
+};
+
+using Op = std::variant<Embed, Linear, AddNorm, Copy, Attention, MoveKv, TopK>;
+
+/// Memory that ops read and write; 64-byte aligned, zeroed. Freed with the object.
+struct Buffer {
+  std::shared_ptr<std::byte> data;
+  size_t bytes = 0;
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data.get());
+  }
+};
+Buffer allocate_host(size_t bytes);
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Name, dispatch target and threads, for the manifest: "cpu avx512_vnni, 2 threads".
+  virtual std::string describe() const = 0;
+  /// Copies the parts into this backend's layout; the views may be unmapped afterwards.
+  virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) = 0;
+  virtual Buffer allocate(size_t bytes) = 0;
+  /// Runs the ops in order; returns when their results can be read. Allocates nothing in steady use.
+  virtual void run(std::span<const Op> ops) = 0;
+};
+
+struct BackendOptions {
+  std::string name = "cpu";
+  int threads = 0;     // 0: one per core this process may run on
+  std::string target;  // dispatch target, "" = the best this machine has
+};
+
+struct BackendEntry {
+  std::string_view name;
+  std::string_view summary;
+  std::vector<std::string_view> (*targets)();  // usable on this machine, best first
+  std::unique_ptr<Backend> (*make)(const BackendOptions& options);
+};
+
+/// Every backend of this build, the default first.
+std::span<const BackendEntry> backends();
+/// Throws Error when the name or the target is unknown, naming those there are.
+std::unique_ptr<Backend> make_backend(const BackendOptions& options);
+
+}  // namespace coppice

@@ -1,0 +1,59 @@
+// Where tests find real models, data and golden values: none of them is committed but the golden
+// values. A test whose file is absent skips with one line; where CI is set it fails instead.
+//
+//   REQUIRE_MODEL(path, "SmolLM2-135M-Instruct.Q4_1.gguf");
+//   GgufFile file(path);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace coppice::test {
+
+inline std::optional<std::filesystem::path> find_under(const char* variable,
+                                                       const std::filesystem::path& fallback,
+                                                       const std::string& name) {
+  const char* root = std::getenv(variable);
+  const auto path = (root != nullptr ? std::filesystem::path(root) : fallback) / name;
+  if (std::filesystem::exists(path)) return path;
+  return std::nullopt;
+}
+
+inline std::filesystem::path cache_dir() {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg != '\0') {
+    return std::filesystem::path(xdg) / "coppice";
+  }
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home != nullptr ? home : ".") / ".cache" / "coppice";
+}
+
+inline std::optional<std::filesystem::path> model_file(const std::string& name) {
+  return find_under("COPPICE_MODELS", cache_dir() / "models", name);
+}
+inline std::optional<std::filesystem::path> data_file(const std::string& name) {
+  return find_under("COPPICE_DATA", cache_dir() / "data", name);
+}
+inline std::filesystem::path golden_file(const std::string& name) {
+  return std::filesystem::path(COPPICE_SOURCE_DIR) / "tests" / "golden" / name;
+}
+
+}  // namespace coppice::test
+
+#define COPPICE_REQUIRE_FILE(path, found, name, variable)                                     \
+  const auto path##_found = (found);                                                          \
+  if (!path##_found) {                                                                        \
+    if (std::getenv("CI") != nullptr) FAIL() << (name) << " is absent; set " << (variable);   \
+    GTEST_SKIP() << (name) << " is absent; set " << (variable) << " to the folder that has it"; \
+  }                                                                                           \
+  const std::filesystem::path& path = *path##_found
+
+/// Defines `path`, or skips the test (fails it in CI) when the model file is absent.
+#define REQUIRE_MODEL(path, name) \
+  COPPICE_REQUIRE_FILE(path, ::coppice::test::model_file(name), name, "COPPICE_MODELS")
+/// The same for a data file, given relative to the data folder.
+#define REQUIRE_DATA(path, name) \
+  COPPICE_REQUIRE_FILE(path, ::coppice::test::data_file(name), name, "COPPICE_DATA")
