@@ -25,7 +25,7 @@ enum class Purpose : uint32_t {
   accept = 1,    // a rule's accept coin; lane = node judged
   residual = 2,  // a rule's draw after a rejection
   bonus = 3,     // a rule's draw at the end of an accepted path
-  draft = 4,     // a drafter's draw; lane = the draw's number at its parent
+  draft = 4,     // a drafter's draw; lane = the index the node gets in its tree
   drafter = 5,   // whatever else a drafter needs
 };
 
