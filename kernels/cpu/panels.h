@@ -18,8 +18,8 @@ inline constexpr int kPanelOutputs = 16;  // outputs of a panel: one zmm, two ym
 inline constexpr int kBlock = 32;         // inputs that share one activation scale
 inline constexpr int kRowGroup = 8;       // rows whose activations are interleaved
 
-/// How a part's panels hold its values. A panel is the records of 16 outputs, inputs ascending; a
-/// record holds 32 inputs (256 for the K types), layouts in panel_records.h.
+/// One part of a weight, cut into panels of 16 outputs: the last may be partly empty. A panel is a
+/// row of records, inputs ascending; panel_layout.h says what stands in one.
 struct PanelPart {
   DType type{};
   int outputs = 0;
@@ -41,26 +41,37 @@ struct Panels {
   bool reads_floats = false;
 };
 
+/// Activations of 8 rows and 32 inputs, quantised: x = value * scale. The sums save the products
+/// from subtracting a weight's offset value by value: they start an integer sum instead of zero.
+struct IntegerBlock {
+  int8_t value[kRowGroup][kBlock];
+  float scale[kRowGroup];
+  float sum[kRowGroup];              // of the 32 values, for weights that have a minimum
+  int32_t minus_8_sum[kRowGroup];    // -8 times the sum: weights stored as q + 8
+  int32_t minus_16_sum[kRowGroup];   // q + 16
+  int32_t minus_128_sum[kRowGroup];  // q + 128
+  int32_t minus_32_half_sum[2][kRowGroup];  // q + 32, values 0..15 and 16..31
+};
+struct FloatBlock {
+  float value[kRowGroup][kBlock];
+};
+
 /// Activations of some rows in the forms a weight reads; memory is the caller's, 64-byte aligned.
-///   integers: per group of 8 rows and block of 32 inputs: int8 (8 rows, 32), then float scale (8),
-///             then int32 sum of the int8 (8)
-///   floats:   per group of 8 rows and block of 32 inputs: float (8 rows, 32)
+/// Row r, input k stands in block (r / 8) * block_count(inputs) + k / 32.
 struct Activations {
   int rows = 0;
   int inputs = 0;
-  std::byte* integers = nullptr;  // integer_bytes(rows, inputs), or null
-  std::byte* floats = nullptr;    // float_bytes(rows, inputs), or null
+  IntegerBlock* integers = nullptr;  // integer_bytes(rows, inputs), or null
+  FloatBlock* floats = nullptr;      // float_bytes(rows, inputs), or null
 };
 
 constexpr int block_count(int inputs) { return (inputs + kBlock - 1) / kBlock; }
 constexpr int row_groups(int rows) { return (rows + kRowGroup - 1) / kRowGroup; }
-inline constexpr size_t kIntegerBlockBytes = kRowGroup * (kBlock + sizeof(float) + sizeof(int32_t));
-inline constexpr size_t kFloatBlockBytes = kRowGroup * kBlock * sizeof(float);
 constexpr size_t integer_bytes(int rows, int inputs) {
-  return size_t{1} * row_groups(rows) * block_count(inputs) * kIntegerBlockBytes;
+  return sizeof(IntegerBlock) * row_groups(rows) * block_count(inputs);
 }
 constexpr size_t float_bytes(int rows, int inputs) {
-  return size_t{1} * row_groups(rows) * block_count(inputs) * kFloatBlockBytes;
+  return sizeof(FloatBlock) * row_groups(rows) * block_count(inputs);
 }
 
 /// What happens to W x before it is stored: + bias, activation, (gated: times up), + y.
