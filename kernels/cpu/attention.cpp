@@ -11,11 +11,13 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/simd.h"
+// clang-format off: this order is Highway's
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
-#include "kernels/cpu/simd.h"
-// simd.h chooses the targets that this walks
 #include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
 
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/math-inl.h"

@@ -24,11 +24,12 @@ struct RowTile {
   int count = 0;
 };
 
-/// The running softmax of the tile's queries (row, head of the group), each kept as
-/// [maximum, then padding to 16 | kPageSlots lane sums | head_dim values, padded to 16] floats.
-inline size_t attention_state_floats(int head_dim) {
-  return size_t{16} + kPageSlots + static_cast<size_t>(head_dim + 15) / 16 * 16;
-}
+/// A query's running softmax, in floats: maximum, lane sums and values (attention_blocks.h). A tile
+/// keeps (count, heads of the group) of them for each KV head.
+size_t attention_state_floats(int head_dim);
+
+/// Backends refuse wider heads.
+inline constexpr int kLargestHeadDim = 512;
 
 /// Scratch that one thread needs for AttentionKernels::attend.
 struct AttentionScratch {
@@ -42,8 +43,8 @@ struct AttentionKernels {
   /// queries, scaled so that scores are in units of log2 e, to q: (rows, heads, head_dim).
   void (*prepare)(const Attention& op, int row, int kv_head, float* q);
 
-  /// Runs the tile's queries of one KV head over the keys of one range: state is (count, heads of
-  /// the group, attention_state_floats), overwritten.
+  /// Runs the tile's queries of one KV head over the keys of one range, 64-byte aligned state
+  /// (count, heads of the group, attention_state_floats), which is overwritten.
   void (*attend)(const Attention& op, RowTile tile, int kv_head, int range, const float* q,
                  const AttentionScratch& scratch, float* state);
 
@@ -52,13 +53,13 @@ struct AttentionKernels {
 
   /// Writes the tile's outputs of one KV head from its merged states.
   void (*finish)(const Attention& op, RowTile tile, int kv_head, const float* state);
-
-  /// Copies one KV head's K and V for every move of the op, in order.
-  void (*move)(const MoveKv& op, int kv_head);
 };
 
 /// `target`: one of Highway's target bits.
 const AttentionKernels& attention_kernels(int64_t target);
+
+/// Copies one KV head's K and V for every move of the op, in order.
+void move_kv(const MoveKv& op, int kv_head);
 
 /// First and last range that any row of the tile reads.
 struct RangeSpan {

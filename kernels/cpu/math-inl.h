@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
-#include "kernels/cpu/simd.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
