@@ -49,7 +49,8 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// No bos is added. Bytes that are not UTF-8 become byte tokens (byte_bpe) or U+FFFD; never fails.
+  /// No bos is added. Bytes that are not UTF-8 become byte tokens (byte_bpe) or U+FFFD; never
+  /// fails.
   std::vector<int32_t> encode(std::string_view text, SpecialText special) const;
   /// The bytes an id stands for; empty for control tokens and for ids beyond the vocabulary.
   std::string_view piece(int32_t id) const;
