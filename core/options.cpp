@@ -159,8 +159,9 @@ std::string_view OptionReader::place_of(const OptionEntry& entry) const {
 }
 
 void OptionReader::wrong_type(const OptionEntry& entry, std::string_view expected) const {
-  throw Error("{}: {}: is {}; give {}", place_of(entry), entry.key, quote(option_text(entry.value)),
-              expected);
+  const std::string* word = std::get_if<std::string>(&entry.value);
+  throw Error("{}: {}: is {}; give {}", place_of(entry), entry.key,
+              quote(word != nullptr ? *word : option_text(entry.value)), expected);
 }
 
 void OptionReader::check_range(const OptionEntry& entry, double value, Range range) const {
