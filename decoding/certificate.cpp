@@ -10,34 +10,6 @@
 namespace coppice {
 namespace {
 
-/// One step of a decoder under `rule`: draft, target logits at every node, judge.
-Tokens step_once(const AcceptanceRule& rule, const ToyModel& target, const ToyDrafter& drafter,
-                 Sampler& sampler, const Tokens& context, Coins& drafter_coins, Coins* rule_coins) {
-  constexpr int kMostNodes = 32;
-  TokenTree tree;
-  tree.reset(context.back(), kMostNodes);
-  drafter(context, sampler, drafter_coins, tree);
-
-  std::vector<std::vector<float>> logits;
-  std::vector<const float*> rows;
-  Tokens path;
-  for (int node = 0; node < tree.size(); ++node) {
-    tree.path_tokens(node, path);
-    Tokens all = context;
-    all.insert(all.end(), path.begin(), path.end());
-    logits.push_back(target.logits(all));
-    rows.push_back(logits.back().data());
-  }
-  TargetRows target_rows(sampler, tree, rows, target.vocabulary, context, rule_coins);
-  Verdict verdict;
-  rule.judge(tree, target_rows, verdict);
-
-  Tokens emitted;
-  for (const int node : verdict.path) emitted.push_back(tree.token(node));
-  emitted.push_back(verdict.token);
-  return emitted;
-}
-
 /// A drafter's coins for runs that are not enumerated: any answer, a function of the seed.
 class AnyCoins : public Coins {
  public:
@@ -68,7 +40,7 @@ SamplingParams sampling_for(const AcceptanceRule& rule, SamplingParams sampling)
 
 }  // namespace
 
-std::vector<float> ToyModel::logits(std::span<const int32_t> context) const {
+std::vector<float> ToyModel::operator()(std::span<const int32_t> context) const {
   // A hash of the context: each token folds into the seed of the next.
   Philox4x32 state{{0, 0, 0, static_cast<uint32_t>(vocabulary)}};
   for (const int32_t token : context) {
@@ -76,28 +48,52 @@ std::vector<float> ToyModel::logits(std::span<const int32_t> context) const {
     state = philox4x32(state, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   }
   std::vector<float> logits;
+  logits.reserve(static_cast<size_t>(vocabulary));
   for (int token = 0; token < vocabulary; ++token) {
-    Philox4x32 counter = state;
-    counter.word[1] ^= static_cast<uint32_t>(token);
+    if (token % 4 == 0) state = philox4x32(state, static_cast<uint32_t>(seed), 1);
+    const uint32_t word = state.word[token % 4];
     // A grid of 24 values from -3 to 2.75: sometimes two tokens tie.
-    const uint32_t word = philox4x32(counter, static_cast<uint32_t>(seed), 1).word[0];
     logits.push_back(0.25f * static_cast<float>(word % 24) - 3.0f);
   }
   return logits;
 }
 
+ToyStep run_step(const AcceptanceRule& rule, const ToyCase& toy, Sampler& sampler,
+                 const Tokens& context, Coins& drafter_coins, Coins* rule_coins) {
+  constexpr int kMostNodes = 32;
+  ToyStep step;
+  step.tree.reset(context.back(), kMostNodes);
+  toy.drafter(context, sampler, drafter_coins, step.tree);
+
+  std::vector<std::vector<float>> logits;
+  std::vector<const float*> rows;
+  Tokens path;
+  for (int node = 0; node < step.tree.size(); ++node) {
+    step.tree.path_tokens(node, path);
+    Tokens all = context;
+    all.insert(all.end(), path.begin(), path.end());
+    logits.push_back(toy.target(all));
+    rows.push_back(logits.back().data());
+  }
+  TargetRows target(sampler, step.tree, rows, toy.vocabulary, context, rule_coins);
+  rule.judge(step.tree, target, step.verdict);
+
+  for (const int node : step.verdict.path) step.emitted.push_back(step.tree.token(node));
+  step.emitted.push_back(step.verdict.token);
+  return step;
+}
+
 CertifiedCase enumerate_case(const AcceptanceRule& rule, const ToyCase& toy) {
-  Sampler sampler(sampling_for(rule, toy.sampling), toy.target.vocabulary, {});
+  Sampler sampler(sampling_for(rule, toy.sampling), toy.vocabulary, {});
   const DecodingStep target_alone = [&](const Tokens& context, Coins& coins) {
-    const std::span<const float> p =
-        sampler.probabilities(toy.target.logits(context), {context, {}});
+    const std::span<const float> p = sampler.probabilities(toy.target(context), {context, {}});
     const std::vector<double> weights(p.begin(), p.end());
     double total = 0.0;
     for (const double weight : weights) total += weight;
     return Tokens{coins.draw(weights, total)};
   };
   const DecodingStep drafted = [&](const Tokens& context, Coins& coins) {
-    return step_once(rule, toy.target, toy.drafter, sampler, context, coins, &coins);
+    return run_step(rule, toy, sampler, context, coins, &coins).emitted;
   };
   const Tokens prompt = {0};
   CertifiedCase result{toy.name, 0, 0.0};
@@ -114,18 +110,17 @@ CertifiedCase compare_texts(const AcceptanceRule& rule, const SamplingParams& sa
     const ToyCase& toy = cases[static_cast<size_t>(text) % cases.size()];
     SamplingParams params = sampling_for(rule, sampling);
     params.seed = static_cast<uint64_t>(text);
-    Sampler sampler(params, toy.target.vocabulary, {});
+    Sampler sampler(params, toy.vocabulary, {});
     Tokens baseline = {0};
     while (baseline.size() < kLength) {
-      const std::vector<float> logits = toy.target.logits(baseline);
+      const std::vector<float> logits = toy.target(baseline);
       const int position = static_cast<int>(baseline.size());
       baseline.push_back(sampler.coupled(logits, {baseline, {}}, position));
     }
     Tokens drafted = {0};
     while (drafted.size() < kLength) {
       AnyCoins coins(params.seed, drafted.size());
-      const Tokens emitted =
-          step_once(rule, toy.target, toy.drafter, sampler, drafted, coins, nullptr);
+      const Tokens emitted = run_step(rule, toy, sampler, drafted, coins, nullptr).emitted;
       drafted.insert(drafted.end(), emitted.begin(), emitted.end());
     }
     drafted.resize(kLength);

@@ -18,24 +18,39 @@
 
 namespace coppice {
 
-/// A language model of a few tokens: logits are a fixed, arbitrary function of the whole context.
+/// Logits (vocabulary) behind a context: a language model of a few tokens.
+using ToyLogits = std::function<std::vector<float>(std::span<const int32_t> context)>;
+
+/// An arbitrary but fixed model: every context has logits of its own, now and then with a tie.
 struct ToyModel {
   uint64_t seed = 0;
   int vocabulary = 0;
-  std::vector<float> logits(std::span<const int32_t> context) const;
+  std::vector<float> operator()(std::span<const int32_t> context) const;
 };
 
 /// Grows `tree`, whose node 0 is the last token of `context`. All its chance comes from `coins`.
+/// `sampler` is the sequence's own.
 using ToyDrafter =
     std::function<void(const Tokens& context, Sampler& sampler, Coins& coins, TokenTree& tree)>;
 
 struct ToyCase {
   std::string name;
-  ToyModel target;
+  int vocabulary = 0;
+  ToyLogits target;
   SamplingParams sampling;
   ToyDrafter drafter;
   int length = 0;  // tokens whose joint distribution is compared
 };
+
+/// One step of the toy decoder, as the engine does it: draft, target logits at every node, judge.
+struct ToyStep {
+  TokenTree tree;
+  Verdict verdict;
+  Tokens emitted;
+};
+/// `rule_coins` null: addressed noise.
+ToyStep run_step(const AcceptanceRule& rule, const ToyCase& toy, Sampler& sampler,
+                 const Tokens& context, Coins& drafter_coins, Coins* rule_coins);
 
 /// Drafters of every kind a rule must bear, against every kind of warp.
 std::vector<ToyCase> certificate_cases();

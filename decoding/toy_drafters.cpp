@@ -25,7 +25,7 @@ class Grower {
     tree_.path_tokens(node, path);
     Tokens all = context_;
     all.insert(all.end(), path.begin(), path.end());
-    const std::span<const float> p = sampler_.probabilities(model_.logits(all), {context_, path});
+    const std::span<const float> p = sampler_.probabilities(model_(all), {context_, path});
     return {p.begin(), p.end()};
   }
 
@@ -217,12 +217,13 @@ std::vector<ToyCase> certificate_cases() {
   const auto add = [&cases](const NamedGrow& grow, const NamedSampling& sampling, ToyModel target,
                             ToyModel draft, int length) {
     cases.push_back({fmt::format("{}, {}, {} tokens", grow.name, sampling.name, target.vocabulary),
-                     target, sampling.params, drafter_of(grow.grow, draft), length});
+                     target.vocabulary, target, sampling.params, drafter_of(grow.grow, draft),
+                     length});
   };
   for (const NamedGrow& grow : kGrows) {
     for (const NamedSampling& sampling : samplings()) {
       add(grow, sampling, {1, 3}, {2, 3}, 3);
-      add(grow, sampling, {3, 4}, {3, 4}, 2);  // the target drafts for itself
+      add(grow, sampling, {3, 4}, {3, 4}, grow.broad ? 1 : 2);  // the target drafts for itself
     }
   }
   for (const NamedGrow& grow : kGrows) {
