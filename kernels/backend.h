@@ -186,7 +186,7 @@ class Backend {
 struct BackendOptions {
   std::string name = "cpu";
   int threads = 0;     // 0: one per core this process may run on
-  std::string target = "";  // dispatch target, "": the best this machine has
+  std::string target;  // dispatch target, "" = the best this machine has
 };
 
 struct BackendEntry {
