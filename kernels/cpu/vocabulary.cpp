@@ -74,7 +74,8 @@ class WorstFirstHeap {
  public:
   WorstFirstHeap(int32_t* index, float* value, int k) : index_(index), value_(value), k_(k) {}
 
-  /// Everything below the root keeps its order: call for i = k/2-1 down to 0, then after each change.
+  /// Everything below the root keeps its order: call for i = k/2-1 down to 0, then after each
+  /// change.
   void sift_down(int i, int size) {
     while (true) {
       int worst = i;
@@ -194,8 +195,8 @@ HWY_INLINE void philox_words(NoiseKey key, int position, int first, hn::Vec<Word
   const WideVec lane = hn::Iota(d, 0);
   const WideVec odd = hn::And(lane, hn::Set(d, 1));
   const WideVec counter =
-      hn::Add(hn::ShiftRight<1>(lane), hn::IfThenElseZero(hn::Eq(odd, hn::Set(d, 1)),
-                                                          hn::Set(d, kCounters / 2)));
+      hn::Add(hn::ShiftRight<1>(lane),
+              hn::IfThenElseZero(hn::Eq(odd, hn::Set(d, 1)), hn::Set(d, kCounters / 2)));
   const Philox4x32 start = target_noise_counter(key, position, first);
   WideVec c0 = hn::Add(counter, hn::Set(d, start.word[0]));
   WideVec c1 = hn::Set(d, start.word[1]);
@@ -244,7 +245,8 @@ class Bound {
   HWY_INLINE auto may_win(hn::Vec<Words> words, const float* x) const {
     const WordFloats d;
     const hn::RebindToSigned<Words> di;
-    const auto rest = hn::BitCast(di, hn::ShiftRight<1>(hn::Not(words)));  // 2^31 (1 - u), rounded down
+    const auto rest =
+        hn::BitCast(di, hn::ShiftRight<1>(hn::Not(words)));  // 2^31 (1 - u), rounded down
     const auto bits = hn::BitCast(di, hn::ConvertTo(d, rest));
     const auto log2_rest = hn::Mul(hn::ConvertTo(d, bits), hn::Set(d, 0x1p-23f));
     const auto below = hn::Sub(hn::LoadU(d, x), hn::Set(d, largest_));
