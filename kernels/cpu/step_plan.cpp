@@ -66,7 +66,7 @@ void StepPlan::add(const Attention& op, int threads) {
   raise(sizes_.queries, sizeof(float) * op.rows * op.heads * head_dim);
   raise(sizes_.states, state_bytes * tile_rows * group_of(op));
   raise(sizes_.keys, sizeof(float) * head_dim * kPageSlots);
-  raise(sizes_.values, sizeof(float) * (head_dim + 15) / 16 * 16 * kPageSlots);
+  raise(sizes_.values, sizeof(float) * kPageSlots * ((head_dim + 15) / 16 * 16));
   raise(sizes_.gathered, sizeof(uint16_t) * head_dim * kPageSlots);
   const AttentionPlan* plan = find(op);
   if (plan == nullptr) plan = &plans_.emplace_back(cut(op, threads));

@@ -30,19 +30,21 @@ Largest largest(const float* HWY_RESTRICT x, int n) {
   constexpr int kStep = kVectors * static_cast<int>(kLanes);
   Largest result;
   FloatVec most[kVectors];
-  auto nan = hn::Ne(hn::Zero(d), hn::Zero(d));
+  auto nan = hn::IsNaN(hn::Zero(d));
   for (FloatVec& m : most) m = hn::Set(d, result.value);
   int i = 0;
   for (; i + kStep <= n; i += kStep) {
     for (int v = 0; v < kVectors; ++v) {
       const FloatVec value = hn::LoadU(d, x + i + v * static_cast<int>(kLanes));
-      nan = hn::Or(nan, hn::Ne(value, value));
+      nan = hn::Or(nan, hn::IsNaN(value));
       most[v] = hn::Max(most[v], value);
     }
   }
   result.has_nan = !hn::AllFalse(d, nan);
   for (const FloatVec& m : most) {
-    result.value = std::max(result.value, hn::GetLane(hn::MaxOfLanes(d, m)));
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(m, d, lanes);  // Highway's emulated MaxOfLanes knows no -inf
+    result.value = std::max(result.value, *std::max_element(lanes, lanes + kLanes));
   }
   for (; i < n; ++i) {
     result.has_nan |= std::isnan(x[i]);
