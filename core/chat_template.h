@@ -28,8 +28,8 @@ class ChatTemplate {
   Family family() const { return family_; }
   /// The system prompt the template adds when the messages bring none; may be empty.
   const std::string& default_system() const { return default_system_; }
-  /// Ids of the conversation, ending where the assistant's answer begins, with exactly one bos where
-  /// the model wants one. Content is never parsed for special tokens.
+  /// Ids of the conversation, ending where the assistant's answer begins, with exactly one bos
+  /// where the model wants one. Content is never parsed for special tokens.
   std::vector<int32_t> encode(const std::vector<Message>& messages) const;
 
  private:
