@@ -60,7 +60,7 @@ install_packages() {
   "${as_root[@]}" apt-get -q update > "$log" 2>&1 || true
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qy -o DPkg::Lock::Timeout=300 \
     install --no-install-recommends "${missing[@]}" >> "$log" 2>&1 < /dev/null ||
-    die "apt-get install ${missing[*]}: $(grep '^E:' "$log" | tail -n 1) (all of it: $log)"
+    die "apt-get could not install them: $(grep -m 1 '^E:' "$log"); more in $log"
   rm -f "$log"
 }
 
