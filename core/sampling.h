@@ -52,8 +52,6 @@ class Sampler {
   /// The distribution after every warp, dense over `vocabulary` ids, valid until the next call. At
   /// temperature 0 it is one at argmax().
   std::span<const float> probabilities(std::span<const float> logits, TokenContext context);
-  /// log softmax(logits)[token] of the logits as the model gave them, before any warp.
-  static float raw_log_probability(std::span<const float> logits, int32_t token);
 
  private:
   SamplingParams params_;
@@ -62,5 +60,14 @@ class Sampler {
   std::vector<float> scratch_;
   std::vector<int32_t> order_;
 };
+
+struct TokenLogProbability {
+  int32_t token = 0;
+  float log_probability = 0.0f;
+  std::vector<std::pair<int32_t, float>> most_likely;  // alternatives, most likely first
+};
+/// log softmax of the logits as the model gave them, before any warp, at `token` and at the
+/// `alternatives` most likely tokens.
+TokenLogProbability log_probability(std::span<const float> logits, int32_t token, int alternatives);
 
 }  // namespace coppice
