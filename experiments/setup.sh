@@ -7,7 +7,7 @@
 #   build release coppice
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cache=${COPPICE_CACHE:-${XDG_CACHE_HOME:-${HOME:-$root}/.cache}}
+cache=${XDG_CACHE_HOME:-${HOME:-$root}/.cache}
 COPPICE_MODELS=$(realpath -m "${COPPICE_MODELS:-$cache/coppice/models}")
 export COPPICE_MODELS
 
