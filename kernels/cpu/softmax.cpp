@@ -1,3 +1,4 @@
+// See softmax.h.
 #include "kernels/cpu/softmax.h"
 
 #include "kernels/cpu/simd.h"
