@@ -44,9 +44,10 @@ QRows::Row QRows::row(int index) const {
   return row;
 }
 
-void TokenTree::reset(int32_t root, int capacity) {
-  COPPICE_CHECK(capacity >= 0);
+void TokenTree::reset(int32_t root, int capacity, int most_depth) {
+  COPPICE_CHECK(capacity >= 0 && most_depth >= 0);
   capacity_ = capacity;
+  most_depth_ = most_depth;
   q.clear();
   token_.assign(1, root);
   parent_.assign(1, -1);
@@ -60,9 +61,9 @@ void TokenTree::reset(int32_t root, int capacity) {
 }
 
 int TokenTree::add(const TreeNode& node) {
-  if (room() == 0) return -1;
   const int index = size();
   COPPICE_CHECK(node.parent >= 0 && node.parent < index);
+  if (room() == 0 || depth(node.parent) >= most_depth_) return -1;
   COPPICE_CHECK(node.q_row >= kPointMass && node.q_row < q.size());
   const size_t parent = static_cast<size_t>(node.parent);
   COPPICE_CHECK(node.role == NodeRole::probe || role_[parent] == NodeRole::verify);
