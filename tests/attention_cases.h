@@ -89,8 +89,9 @@ class AttentionRig {
         rotary_.push_back(static_cast<float>(std::sin(angle)));
       }
     }
-    q_norm_ = rng.normals(static_cast<size_t>(shape.head_dim));
-    k_norm_ = rng.normals(static_cast<size_t>(shape.head_dim));
+    Rng norms(98);  // its own, so that rigs of any number of pages have the same norms
+    q_norm_ = norms.normals(static_cast<size_t>(shape.head_dim));
+    k_norm_ = norms.normals(static_cast<size_t>(shape.head_dim));
   }
 
   int width() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim; }
