@@ -25,7 +25,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-// Queries in a register tile: accumulators, one key vector and the queries fill AVX2's 16 registers.
+// Queries in a register tile: accumulators, one key vector and the queries fill AVX2's 16
+// registers.
 constexpr int kQueries = HWY_TARGET == HWY_AVX2 ? 3 : 4;
 constexpr int kBlockVectors = kPageSlots / kLanes;
 static_assert(kSumLanes == kPageSlots);
@@ -66,8 +67,8 @@ HWY_INLINE float soften_block(Lanes lanes, float* HWY_RESTRICT scores, float* HW
   for (int v = 0; v < kBlockVectors; ++v) {
     score[v] = hn::Load(d, scores + v * kLanes);
     const auto lane = hn::Iota(di, static_cast<int32_t>(v * kLanes));
-    const auto seen = hn::And(hn::Gt(lane, hn::Set(di, lanes.begin - 1)),
-                              hn::Lt(lane, hn::Set(di, lanes.end)));
+    const auto seen =
+        hn::And(hn::Gt(lane, hn::Set(di, lanes.begin - 1)), hn::Lt(lane, hn::Set(di, lanes.end)));
     score[v] = hn::IfThenElse(hn::RebindMask(d, seen), score[v], hidden);
     most = hn::Max(most, score[v]);
   }
@@ -83,7 +84,8 @@ HWY_INLINE float soften_block(Lanes lanes, float* HWY_RESTRICT scores, float* HW
   return hn::GetLane(shrink);
 }
 
-/// C vectors of channels: value[r] = value[r] * shrink[r] + sum over the lanes of weight[r][j] V[j].
+/// C vectors of channels: value[r] = value[r] * shrink[r] + sum over the lanes of weight[r][j]
+/// V[j].
 template <int R, int C, class T>
 HWY_INLINE void add_channels(const T* const* values, Lanes lanes, const float* HWY_RESTRICT weights,
                              const float* shrink, float* const* state, int channel) {
@@ -138,10 +140,14 @@ void attend_tile(int queries, const T* keys, const T* const* values, Lanes lanes
                  const float* const* q, float* const* state) {
   static_assert(kQueries <= 4);
   switch (queries) {
-    case 1: return attend_queries<1>(keys, values, lanes, head_dim, q, state);
-    case 2: return attend_queries<2>(keys, values, lanes, head_dim, q, state);
-    case 3: return attend_queries<3>(keys, values, lanes, head_dim, q, state);
-    default: return attend_queries<kQueries>(keys, values, lanes, head_dim, q, state);
+    case 1:
+      return attend_queries<1>(keys, values, lanes, head_dim, q, state);
+    case 2:
+      return attend_queries<2>(keys, values, lanes, head_dim, q, state);
+    case 3:
+      return attend_queries<3>(keys, values, lanes, head_dim, q, state);
+    default:
+      return attend_queries<kQueries>(keys, values, lanes, head_dim, q, state);
   }
 }
 
@@ -200,8 +206,7 @@ void attend(const Attention& op, RowTile tile, int kv_head, int range, const flo
       if (all.empty()) continue;
       BlockView view;
       locate_block(op, {first, end - first}, kv_head, block, all, scratch.gathered, &view);
-      const bool wide =
-          (end - first) * group > kQueries || padded_head_dim(head_dim) != head_dim;
+      const bool wide = (end - first) * group > kQueries || padded_head_dim(head_dim) != head_dim;
       std::array<const float*, kPageSlots> values;
       if (wide) widen(view, all, head_dim, scratch, values.data());
       for (int row = first, next = 0; row < end; row = next) {
@@ -285,8 +290,7 @@ void prepare(const Attention& op, int row, int kv_head, float* q) {
   const int head_dim = op.kv.head_dim;
   const int group = op.heads / op.kv.kv_heads;
   const int position = op.row[row].position;
-  const float* in =
-      op.qkv + static_cast<size_t>(row) * (op.heads + 2 * op.kv.kv_heads) * head_dim;
+  const float* in = op.qkv + static_cast<size_t>(row) * (op.heads + 2 * op.kv.kv_heads) * head_dim;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     rotate_head(op, in + head * head_dim, op.q_norm, position, op.scale * kLog2e,
                 q + (static_cast<size_t>(row) * op.heads + head) * head_dim);

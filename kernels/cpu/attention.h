@@ -1,10 +1,10 @@
 // Flash-style attention over KV pages and token trees, one function table per dispatch target.
 // Source: Dao 2022 (running softmax), Milakov and Gimelshein 2018 (its merge).
 //
-// Keys are visited in position order in blocks of kPageSlots positions; blocks are grouped in ranges
-// of kRangeBlocks, each range starts a running softmax of its own, and ranges are merged in order.
-// So a row's bits depend on its keys by position alone: not on where they are stored, which rows are
-// beside it, or which thread took which range.
+// Keys are visited in position order in blocks of kPageSlots positions; blocks are grouped in
+// ranges of kRangeBlocks, each range starts a running softmax of its own, and ranges are merged in
+// order. So a row's bits depend on its keys by position alone: not on where they are stored, which
+// rows are beside it, or which thread took which range.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,9 @@ inline constexpr int kLargestHeadDim = 512;
 
 /// Scratch that one thread needs for AttentionKernels::attend.
 struct AttentionScratch {
-  float* keys = nullptr;        // (head_dim, kPageSlots)
-  float* values = nullptr;      // (kPageSlots, head_dim padded to 16)
-  uint16_t* gathered = nullptr; // (head_dim, kPageSlots): K of a block that no page holds in place
+  float* keys = nullptr;         // (head_dim, kPageSlots)
+  float* values = nullptr;       // (kPageSlots, head_dim padded to 16)
+  uint16_t* gathered = nullptr;  // (head_dim, kPageSlots): K of a block that no page holds in place
 };
 
 struct AttentionKernels {

@@ -16,7 +16,9 @@ namespace coppice::cpu {
 inline constexpr int kStateHeader = 16;
 inline constexpr int kStateValues = kStateHeader + kPageSlots;
 
-inline int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+inline int padded_head_dim(int head_dim) {
+  return (head_dim + 15) / 16 * 16;
+}
 /// No keys seen yet.
 void reset_states(int queries, int head_dim, float* state);
 
@@ -36,8 +38,8 @@ Lanes visible_lanes(const Attention& op, RowTile rows, int block);
 int end_of_shared_source(const Attention& op, int first, int limit, int block);
 
 struct BlockView {
-  const uint16_t* keys = nullptr;                        // (head_dim, kPageSlots)
-  std::array<const uint16_t*, kPageSlots> values{};      // [lane] -> (head_dim); visible lanes only
+  const uint16_t* keys = nullptr;                    // (head_dim, kPageSlots)
+  std::array<const uint16_t*, kPageSlots> values{};  // [lane] -> (head_dim); visible lanes only
 };
 
 /// Finds the block of rows that share its source. K is read where it stands when one page holds all
@@ -55,7 +57,8 @@ inline uint16_t* slot_keys(const KvLayer& kv, int32_t slot, int kv_head) {
 inline uint16_t* slot_values(const KvLayer& kv, int32_t slot, int kv_head) {
   auto* page = reinterpret_cast<uint16_t*>(kv.base + slot / kPageSlots * kv.page_stride);
   const size_t keys = static_cast<size_t>(kv.kv_heads) * kv.head_dim * kPageSlots;
-  return page + keys + (static_cast<size_t>(kv_head) * kPageSlots + slot % kPageSlots) * kv.head_dim;
+  return page + keys +
+         (static_cast<size_t>(kv_head) * kPageSlots + slot % kPageSlots) * kv.head_dim;
 }
 
 }  // namespace coppice::cpu

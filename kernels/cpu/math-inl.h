@@ -10,11 +10,12 @@
 #define COPPICE_CPU_MATH_INL_H
 #endif
 
+#include <hwy/highway.h>
+
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
-#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
@@ -76,7 +77,9 @@ inline constexpr bool kHasHalves = true;
 #endif
 
 /// kLanes values, f16 or f32, as floats.
-HWY_INLINE FloatVec load_floats(const float* p) { return hn::LoadU(Floats(), p); }
+HWY_INLINE FloatVec load_floats(const float* p) {
+  return hn::LoadU(Floats(), p);
+}
 HWY_INLINE FloatVec load_floats(const uint16_t* p) {
   const Floats d;
   if constexpr (kHasHalves) {

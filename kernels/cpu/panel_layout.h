@@ -59,4 +59,20 @@ constexpr int record_bytes(DType type) {
   return scales_begin(type) + sub_scales + top;
 }
 
+/// The stored value (q + offset) of one output and input in a block of a panel.
+template <int kBits>
+constexpr int stored_value(const uint8_t* values, int output, int input) {
+  const int place = 4 * output + input % 4;
+  if constexpr (kBits == 8) {
+    return values[64 * (input / 4) + place];
+  } else {
+    int q = values[64 * (input / 8) + place] >> (input / 4 % 2 * 4) & 15;
+    if constexpr (kBits == 5) q |= (values[256 + place] >> (input / 4) & 1) << 4;
+    if constexpr (kBits == 6) {
+      q |= (values[256 + 64 * (input / 16) + place] >> (input / 4 % 4 * 2) & 3) << 4;
+    }
+    return q;
+  }
+}
+
 }  // namespace coppice::cpu

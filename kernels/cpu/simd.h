@@ -1,6 +1,6 @@
 // What every Highway file here includes first: the targets that are compiled, and the choice of one
-// by value. Highway's own dispatch is a global; a table indexed by target lets backends of different
-// targets live side by side. Then come foreach_target.h and highway.h, once per target.
+// by value. Highway's own dispatch is a global; a table indexed by target lets backends of
+// different targets live side by side. Then come foreach_target.h and highway.h, once per target.
 //
 //   HWY_EXPORT(get_kernels);
 //   const Kernels& kernels(int64_t target) {

@@ -1,6 +1,6 @@
 // Threads that walk a step together: one parallel region a step, one barrier between phases that
-// need it, and a shared counter that hands out a phase's work. Waiting spins for at most 50 us, then
-// sleeps in the kernel, so that an idle pool costs nothing.
+// need it, and a shared counter that hands out a phase's work. Waiting spins for at most 50 us,
+// then sleeps in the kernel, so that an idle pool costs nothing.
 //
 //   ThreadPool pool(2);
 //   pool.run([&](int thread) noexcept {
@@ -32,7 +32,8 @@ class ThreadPool {
   template <class Body>
   void run(const Body& body) {
     static_assert(std::is_nothrow_invocable_v<const Body&, int>, "a region cannot throw");
-    start(&body, [](const void* b, int thread) noexcept { (*static_cast<const Body*>(b))(thread); });
+    start(&body,
+          [](const void* b, int thread) noexcept { (*static_cast<const Body*>(b))(thread); });
   }
 
   /// Inside a region: returns when every thread has called it. Writes made before it by any thread

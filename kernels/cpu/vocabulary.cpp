@@ -30,19 +30,21 @@ Largest largest(const float* HWY_RESTRICT x, int n) {
   constexpr int kStep = kVectors * static_cast<int>(kLanes);
   Largest result;
   FloatVec most[kVectors];
-  auto nan = hn::Ne(hn::Zero(d), hn::Zero(d));
+  auto nan = hn::IsNaN(hn::Zero(d));
   for (FloatVec& m : most) m = hn::Set(d, result.value);
   int i = 0;
   for (; i + kStep <= n; i += kStep) {
     for (int v = 0; v < kVectors; ++v) {
       const FloatVec value = hn::LoadU(d, x + i + v * static_cast<int>(kLanes));
-      nan = hn::Or(nan, hn::Ne(value, value));
+      nan = hn::Or(nan, hn::IsNaN(value));
       most[v] = hn::Max(most[v], value);
     }
   }
   result.has_nan = !hn::AllFalse(d, nan);
   for (const FloatVec& m : most) {
-    result.value = std::max(result.value, hn::GetLane(hn::MaxOfLanes(d, m)));
+    HWY_ALIGN float lanes[kLanes];
+    hn::Store(m, d, lanes);  // Highway's emulated MaxOfLanes knows no -inf
+    result.value = std::max(result.value, *std::max_element(lanes, lanes + kLanes));
   }
   for (; i < n; ++i) {
     result.has_nan |= std::isnan(x[i]);
@@ -74,7 +76,8 @@ class WorstFirstHeap {
  public:
   WorstFirstHeap(int32_t* index, float* value, int k) : index_(index), value_(value), k_(k) {}
 
-  /// Everything below the root keeps its order: call for i = k/2-1 down to 0, then after each change.
+  /// Everything below the root keeps its order: call for i = k/2-1 down to 0, then after each
+  /// change.
   void sift_down(int i, int size) {
     while (true) {
       int worst = i;
@@ -194,8 +197,8 @@ HWY_INLINE void philox_words(NoiseKey key, int position, int first, hn::Vec<Word
   const WideVec lane = hn::Iota(d, 0);
   const WideVec odd = hn::And(lane, hn::Set(d, 1));
   const WideVec counter =
-      hn::Add(hn::ShiftRight<1>(lane), hn::IfThenElseZero(hn::Eq(odd, hn::Set(d, 1)),
-                                                          hn::Set(d, kCounters / 2)));
+      hn::Add(hn::ShiftRight<1>(lane),
+              hn::IfThenElseZero(hn::Eq(odd, hn::Set(d, 1)), hn::Set(d, kCounters / 2)));
   const Philox4x32 start = target_noise_counter(key, position, first);
   WideVec c0 = hn::Add(counter, hn::Set(d, start.word[0]));
   WideVec c1 = hn::Set(d, start.word[1]);
@@ -244,7 +247,8 @@ class Bound {
   HWY_INLINE auto may_win(hn::Vec<Words> words, const float* x) const {
     const WordFloats d;
     const hn::RebindToSigned<Words> di;
-    const auto rest = hn::BitCast(di, hn::ShiftRight<1>(hn::Not(words)));  // 2^31 (1 - u), rounded down
+    const auto rest =
+        hn::BitCast(di, hn::ShiftRight<1>(hn::Not(words)));  // 2^31 (1 - u), rounded down
     const auto bits = hn::BitCast(di, hn::ConvertTo(d, rest));
     const auto log2_rest = hn::Mul(hn::ConvertTo(d, bits), hn::Set(d, 0x1p-23f));
     const auto below = hn::Sub(hn::LoadU(d, x), hn::Set(d, largest_));

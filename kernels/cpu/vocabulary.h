@@ -35,7 +35,8 @@ void top_k(std::span<const float> x, int k, int32_t* index, float* value);
 /// argmax over tokens of coupled_score(x[token], inverse_temperature, target_noise(key, position,
 /// token)), the lowest token among equals; kNotANumber when any logit is a NaN. The same token as
 /// that definition gives, always: a token is passed over only when its noise provably cannot reach
-/// the best score so far, so that few logarithms are taken. Source: Gumbel-max, Maddison et al. 2014.
+/// the best score so far, so that few logarithms are taken. Source: Gumbel-max, Maddison et al.
+/// 2014.
 int32_t gumbel_argmax(std::span<const float> x, double inverse_temperature, NoiseKey key,
                       int position);
 

@@ -107,7 +107,7 @@ COPPICE_HD inline double sum(const double* x, int count) {
 }
 
 /// proposal = the row of `child` less the tokens of earlier siblings, where those were drawn from
-/// it without replacement (Sequoia, Alg. 2: D[x] <- 0).
+/// it without replacement (Sequoia 2024, the verification algorithm: D[x] <- 0).
 template <class Tree>
 COPPICE_HD void load_proposal(const Tree& tree, int first, int child, const Proposal& row,
                               double* proposal) {
@@ -123,7 +123,7 @@ COPPICE_HD void load_proposal(const Tree& tree, int first, int child, const Prop
 }  // namespace walk_detail
 
 /// Rejection: Leviathan 2023 Alg. 1 and Chen 2023 Alg. 2 on chains, SpecInfer Alg. 2 on trees,
-/// Sequoia Alg. 2 without replacement. Exact when every child was drawn from its proposal given the
+/// Sequoia 2024 without replacement. Exact when every child was drawn from its proposal given the
 /// path, or chosen without chance, independently of its siblings' fate.
 template <class Tree, class Target, class Coins, class Path>
 COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins,
@@ -145,7 +145,8 @@ COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins
       const int32_t token = tree.token(child);
       const Proposal row = tree.proposal(child);
 
-      // Leviathan l. 7, Chen l. 8, SpecInfer l. 26: accept with min(1, p(x) / q(x)).
+      // Leviathan: reject when r > p(x) / q(x). Chen: accept when r < min(1, q / p), with the
+      // letters swapped. SpecInfer: accept when r <= P(x | u, LLM) / P(x | u, SSM).
       double ratio = residual[token] / total;
       double q_total = 0.0;
       if (row.p != nullptr) {
@@ -160,7 +161,8 @@ COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins
         break;
       }
 
-      // Leviathan l. 10, Chen l. 11, SpecInfer l. 31: p <- norm(max(0, p - q)).
+      // Leviathan "adjust the distribution from M_p if needed", Chen (q - p)+, SpecInfer
+      // "normalize the residual": p <- norm(max(0, p - q)).
       purpose = Purpose::residual;
       if (row.p == nullptr) {
         residual[token] = 0.0;  // q is one at the token
@@ -181,7 +183,8 @@ COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins
       if (row.without_replacement) proposal[row.entry(token)] = 0.0;  // Sequoia: D[x] <- 0
     }
 
-    // Leviathan l. 12-13, Chen l. 13-17: the bonus from p itself, or the replacement from p - q.
+    // Leviathan's last step "return one token from M_p": from p itself where no child was judged
+    // (Chen "if all tokens are accepted"), else from what the failed children left.
     if (accepted < 0) return coins.draw(residual, vocabulary, total, node, purpose);
     path.push_back(accepted);
     node = accepted;
