@@ -1,6 +1,7 @@
 // Products with AVX2: vpmaddubsw partial sums in 16 bits, as many as cannot overflow, then one
 // vpmaddwd. A tile is 16 outputs by 4 rows; per row and 8 x 32 values of 4 bits: 8 vpmaddubsw,
 // 7 vpaddw, 1 vpmaddwd, one conversion and two or three float operations.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "kernels/cpu/product_sets.h"
@@ -228,3 +229,4 @@ struct Avx2 {
 constinit const ProductKernels kAvx2Products = product_kernels_of<Avx2>("avx2");
 
 }  // namespace coppice::cpu
+#endif

@@ -1,5 +1,6 @@
 // Products with AVX-512 without VNNI: vpmaddubsw partial sums in 16 bits, as many as cannot
 // overflow, then one vpmaddwd. Per row and 16 x 32 values of 4 bits: 8 + 7 + 1 operations.
+#if defined(__x86_64__)
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/product_sets.h"
 
@@ -65,3 +66,4 @@ struct Avx512 : LanesAvx512 {
 constinit const ProductKernels kAvx512Products = product_kernels_of<Avx512>("avx512");
 
 }  // namespace coppice::cpu
+#endif

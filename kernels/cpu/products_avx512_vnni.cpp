@@ -1,5 +1,6 @@
 // Products with AVX-512 VNNI: one vpdpbusd multiplies 16 outputs by 4 inputs of a row. Per row and
 // 16 x 32 values: 8 of them, one conversion, two or three float operations.
+#if defined(__x86_64__)
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/product_sets.h"
 
@@ -36,3 +37,4 @@ struct Avx512Vnni : LanesAvx512 {
 constinit const ProductKernels kAvx512VnniProducts = product_kernels_of<Avx512Vnni>("avx512_vnni");
 
 }  // namespace coppice::cpu
+#endif
