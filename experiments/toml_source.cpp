@@ -8,6 +8,8 @@
 #include <iterator>
 #include <optional>
 
+#include "core/quote.h"
+
 namespace coppice {
 namespace {
 
