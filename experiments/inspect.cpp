@@ -5,6 +5,7 @@
 #include "experiments/inspect.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <utility>
@@ -79,16 +80,21 @@ Summary summarise(const GgufFile& file) {
   return summary;
 }
 
-/// "134.5 M", "98.4 MB": decimal thousands, four digits at most.
-std::string in_thousands(double value, std::string_view unit) {
-  constexpr std::string_view kPrefixes[] = {"", "k", "M", "G", "T"};
-  size_t prefix = 0;
-  while (value >= 999.95 && prefix + 1 < std::size(kPrefixes)) {
+/// "134.5 M" with the prefixes of counts, "1.12 GB" with those of bytes: decimal thousands.
+std::string in_thousands(double value, const std::array<std::string_view, 5>& units) {
+  size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < units.size()) {
     value /= 1000.0;
-    ++prefix;
+    ++unit;
   }
-  const std::string suffix = fmt::format("{}{}", kPrefixes[prefix], unit);
-  return fmt::format("{:.{}f}{}{}", value, prefix == 0 ? 0 : 1, suffix.empty() ? "" : " ", suffix);
+  const int decimals = unit == 0 ? 0 : value < 9.995 ? 2 : 1;
+  return fmt::format("{:.{}f}{}{}", value, decimals, units[unit].empty() ? "" : " ", units[unit]);
+}
+std::string count_text(int64_t count) {
+  return in_thousands(static_cast<double>(count), {"", "k", "M", "B", "T"});
+}
+std::string bytes_text(size_t bytes) {
+  return in_thousands(static_cast<double>(bytes), {"B", "kB", "MB", "GB", "TB"});
 }
 
 double bits_each(size_t bytes, int64_t parameters) {
@@ -146,8 +152,7 @@ void describe_types(Page& page, const Summary& summary) {
     const double part =
         static_cast<double>(share.bytes) / static_cast<double>(summary.tensor_bytes);
     page.line(fmt::format("  {:<8}{:>9}{:>13}{:>12}{:>8.2f}{:>7.1f}%", traits(share.type).name,
-                          share.tensors, in_thousands(static_cast<double>(share.parameters), ""),
-                          in_thousands(static_cast<double>(share.bytes), "B"),
+                          share.tensors, count_text(share.parameters), bytes_text(share.bytes),
                           bits_each(share.bytes, share.parameters), 100.0 * part));
   }
 }
@@ -158,6 +163,8 @@ std::string short_value(const GgufValue& value) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::string>) {
           return quote(v);
+        } else if constexpr (std::is_same_v<T, double>) {
+          return fmt::format("{}", static_cast<float>(v));  // most are floats: 1e-05
         } else if constexpr (std::is_arithmetic_v<T>) {
           return fmt::format("{}", v);
         } else {
@@ -199,14 +206,12 @@ std::string describe_model(const GgufFile& file) {
   const Summary summary = summarise(file);
   Page page;
   page.line(summary.name.empty() ? "unnamed model" : escape(summary.name));
-  page.row("file",
-           fmt::format("{}, {}, GGUF version {}", escape(file.name()),
-                       in_thousands(static_cast<double>(file.bytes()), "B"), file.version()));
+  page.row("file", fmt::format("{}, {}, GGUF version {}", escape(file.name()),
+                               bytes_text(file.bytes()), file.version()));
   page.row("architecture", summary.architecture.empty() ? "none" : escape(summary.architecture));
   page.row("runs", summary.config ? "yes" : "no: " + summary.refusal);
   page.row("parameters",
-           fmt::format("{} in {} tensors, {:.2f} bits each",
-                       in_thousands(static_cast<double>(summary.parameters), ""),
+           fmt::format("{} in {} tensors, {:.2f} bits each", count_text(summary.parameters),
                        file.tensors().size(), bits_each(summary.tensor_bytes, summary.parameters)));
   if (summary.config) describe_shape(page, *summary.config, summary.tied);
   describe_text(page, file);
