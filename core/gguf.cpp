@@ -112,7 +112,10 @@ const GgufValue* GgufFile::find(std::string_view key) const {
 
 int64_t GgufFile::integer(std::string_view key, int64_t low, int64_t high) const {
   const GgufValue* value = find(key);
-  const auto expected = [&] { return fmt::format("an integer from {} to {}", low, high); };
+  const auto expected = [&] {
+    return low == high ? fmt::format("{}", low)
+                       : fmt::format("an integer from {} to {}", low, high);
+  };
   if (value != nullptr) {
     if (const auto* u = std::get_if<uint64_t>(value)) {
       if (std::cmp_greater_equal(*u, low) && std::cmp_less_equal(*u, high)) {

@@ -30,10 +30,9 @@ struct GgufTensor {
 
 /// A metadata value: integers widened to 64 bits, floats to double. An array keeps its elements'
 /// declared type; arrays of arrays are refused.
-using GgufValue =
-    std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>,
-                 std::vector<int64_t>, std::vector<double>, std::vector<bool>,
-                 std::vector<std::string>>;
+using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>,
+                               std::vector<int64_t>, std::vector<double>, std::vector<bool>,
+                               std::vector<std::string>>;
 
 class GgufFile {
  public:

@@ -63,7 +63,7 @@ struct Linear {
   int rows = 0;
   const float* norm = nullptr;      // (inputs) RMS-norm weight applied to x first; null: none
   float norm_eps = 0.0f;
-  const float* bias = nullptr;      // (outputs); null: none
+  const float* bias = nullptr;      // (outputs); null: none, as for a gated weight
   Activation activation = Activation::none;
   bool accumulate = false;
   float* y = nullptr;               // (rows, outputs), row stride y_stride
@@ -147,7 +147,7 @@ struct MoveKv {
   const int32_t* to = nullptr;    // (count)
 };
 
-/// The k largest of each row, largest first, equal values by lower index first.
+/// The k largest of each row, largest first, equal values by lower index first. NaN is below all.
 struct TopK {
   const float* x = nullptr;  // (rows, cols), row stride x_stride
   int x_stride = 0;

@@ -1,0 +1,291 @@
+// See model.h. Llama 2023, Qwen2 2024 and Gemma 3 2025 differ here in data alone: which biases and
+// norms exist, how rotary pairs stand, which layers see a window.
+#include "core/model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/base/error.h"
+
+namespace coppice {
+namespace {
+
+std::vector<float> read_vector(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.rows * view.cols));
+  for (int64_t row = 0; row < view.rows; ++row) {
+    dequantise_row(view, row,
+                   std::span(values).subspan(static_cast<size_t>(row * view.cols),
+                                             static_cast<size_t>(view.cols)));
+  }
+  return values;  // empty for a tensor that the architecture lacks
+}
+
+// RoFormer 2021, eq. 15: angle = position * base^(-2i/d), divided by Llama 3's factors where given.
+std::vector<float> rotary_table(float base, int head_dim, int positions,
+                                std::span<const float> factors) {
+  const int half = head_dim / 2;
+  std::vector<float> table(static_cast<size_t>(positions) * half * 2);
+  std::vector<double> frequency(static_cast<size_t>(half));
+  for (int i = 0; i < half; ++i) {
+    frequency[i] = std::pow(static_cast<double>(base), -2.0 * i / head_dim);
+    if (!factors.empty()) frequency[i] /= factors[i];
+  }
+  float* out = table.data();
+  for (int position = 0; position < positions; ++position) {
+    for (int i = 0; i < half; ++i) {
+      const double angle = position * frequency[i];
+      *out++ = static_cast<float>(std::cos(angle));
+      *out++ = static_cast<float>(std::sin(angle));
+    }
+  }
+  return table;
+}
+
+std::unique_ptr<Weight> pack_one(Backend& backend, const TensorView& view) {
+  return backend.pack({&view, 1}, Stacking::concatenated);
+}
+
+const float* or_null(const std::vector<float>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
+}  // namespace
+
+Model::Model(const ModelSource& source, Backend& backend, int context)
+    : config_(source.config),
+      backend_(&backend),
+      context_(context > 0 ? std::min(context, source.config.context) : source.config.context) {
+  embedding_ = pack_one(backend, source.embedding);
+  if (source.output.data != source.embedding.data) {
+    separate_output_ = pack_one(backend, source.output);
+  }
+  output_norm_ = read_vector(source.output_norm);
+  const std::vector<float> factors = read_vector(source.rotary_factors);
+  for (float base : config_.rotary_bases) {
+    rotary_.push_back(rotary_table(base, config_.head_dim, context_, factors));
+  }
+  for (size_t l = 0; l < source.layers.size(); ++l) {
+    const LayerTensors& tensors = source.layers[l];
+    Layer layer;
+    layer.kind = config_.layers[l];
+    layer.qkv = backend.pack(std::array{tensors.q, tensors.k, tensors.v}, Stacking::concatenated);
+    layer.output = pack_one(backend, tensors.attention_output);
+    layer.gate_up = backend.pack(std::array{tensors.gate, tensors.up}, Stacking::gated);
+    layer.down = pack_one(backend, tensors.down);
+    layer.attention_norm = read_vector(tensors.attention_norm);
+    layer.ffn_norm = read_vector(tensors.ffn_norm);
+    layer.post_attention_norm = read_vector(tensors.post_attention_norm);
+    layer.post_ffn_norm = read_vector(tensors.post_ffn_norm);
+    layer.q_norm = read_vector(tensors.q_norm);
+    layer.k_norm = read_vector(tensors.k_norm);
+    for (const TensorView* bias : {&tensors.q_bias, &tensors.k_bias, &tensors.v_bias}) {
+      const std::vector<float> part = read_vector(*bias);
+      layer.qkv_bias.insert(layer.qkv_bias.end(), part.begin(), part.end());
+    }
+    layers_.push_back(std::move(layer));
+  }
+}
+
+size_t Model::weight_bytes() const {
+  size_t bytes = embedding_->bytes + (separate_output_ ? separate_output_->bytes : 0);
+  for (const Layer& layer : layers_) {
+    bytes += layer.qkv->bytes + layer.output->bytes + layer.gate_up->bytes + layer.down->bytes;
+  }
+  return bytes;
+}
+
+std::vector<KvShape> Model::kv_shapes() const {
+  return std::vector<KvShape>(layers_.size(), {config_.kv_heads, config_.head_dim});
+}
+
+Workspace::Workspace(const Model& model, Backend& backend, WorkspaceSize size) : size_(size) {
+  const ModelConfig& config = model.config();
+  const auto floats = [&](int rows, int width) {
+    return backend.allocate(static_cast<size_t>(std::max(rows, 1)) * width * sizeof(float));
+  };
+  x_ = floats(size.rows, config.dim);
+  qkv_ = floats(size.rows, (config.heads + 2 * config.kv_heads) * config.head_dim);
+  attention_ = floats(size.rows, config.heads * config.head_dim);
+  ffn_ = floats(size.rows, config.ffn);
+  block_ = floats(size.rows, config.dim);
+  logits_ = floats(size.logit_rows, config.vocabulary);
+  taps_ = floats(size.rows, std::max(size.taps, 1) * config.dim);
+  top_logits_ = floats(size.logit_rows, std::max(size.top_k, 1));
+  top_ids_ = floats(size.logit_rows, std::max(size.top_k, 1));
+  rows_.reserve(static_cast<size_t>(size.rows));
+  ops_.reserve(static_cast<size_t>(model.layers()) * 10 + 8);
+}
+
+// Slots and keys of every row. A row whose ancestors stand in the slots right behind the committed
+// ones needs no list; any other lists its ancestors' slots from the first that stands elsewhere.
+void Model::place_rows(const ForwardBatch& batch, Workspace& workspace) {
+  workspace.rows_.clear();
+  workspace.tail_slots_.clear();
+  workspace.pages_.clear();
+  for (const SequenceRows& sequence : batch.sequences) {
+    COPPICE_CHECK(sequence.first == static_cast<int>(workspace.rows_.size()));
+    COPPICE_CHECK(KVCache::pages_for(sequence.committed + sequence.count) <=
+                  static_cast<int>(sequence.pages.size()));
+    const auto page_table = static_cast<int32_t>(workspace.pages_.size());
+    workspace.pages_.insert(workspace.pages_.end(), sequence.pages.begin(), sequence.pages.end());
+    for (int i = 0; i < sequence.count; ++i) {
+      const int row = sequence.first + i;
+      const int parent = batch.parent[static_cast<size_t>(row)];
+      COPPICE_CHECK(parent == -1 || (parent >= sequence.first && parent < row));
+      AttentionRow placed;
+      placed.slot = sequence.committed + i;
+      placed.page_table = page_table;
+      placed.tail = static_cast<int32_t>(workspace.tail_slots_.size());
+      placed.prefix = sequence.committed;
+      placed.position = sequence.committed;
+      if (parent >= 0) {
+        const AttentionRow above = workspace.rows_[static_cast<size_t>(parent)];
+        placed.position = above.position + 1;
+        placed.prefix = above.prefix;
+        for (int k = 0; k < above.position + 1 - above.prefix; ++k) {
+          const int32_t slot = workspace.tail_slots_[static_cast<size_t>(above.tail + k)];
+          workspace.tail_slots_.push_back(slot);
+        }
+      }
+      if (placed.slot == placed.position && placed.prefix == placed.position) {
+        placed.prefix = placed.position + 1;
+      } else {
+        workspace.tail_slots_.push_back(placed.slot);
+      }
+      workspace.rows_.push_back(placed);
+    }
+  }
+}
+
+void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows,
+                          Workspace& workspace) const {
+  const int dim = config_.dim;
+  const int qkv_width = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
+  const int attention_width = config_.heads * config_.head_dim;
+  float* x = workspace.x_.as<float>();
+  std::vector<Op>& ops = workspace.ops_;
+
+  // x += [norm](W input): where the architecture has a norm behind the block, through a buffer.
+  const auto add_block = [&](const Weight& weight, const float* input, int width,
+                             const std::vector<float>& post_norm) {
+    Linear product{.weight = &weight, .x = input, .x_stride = width, .rows = rows};
+    product.y_stride = dim;
+    if (post_norm.empty()) {
+      product.accumulate = true;
+      product.y = x;
+      ops.push_back(product);
+    } else {
+      product.y = workspace.block_.as<float>();
+      ops.push_back(product);
+      ops.push_back(AddNorm{product.y, post_norm.data(), config_.norm_eps, rows, dim, x});
+    }
+  };
+
+  ops.push_back(Linear{.weight = layer.qkv.get(),
+                       .x = x,
+                       .x_stride = dim,
+                       .rows = rows,
+                       .norm = layer.attention_norm.data(),
+                       .norm_eps = config_.norm_eps,
+                       .bias = or_null(layer.qkv_bias),
+                       .y = workspace.qkv_.as<float>(),
+                       .y_stride = qkv_width});
+  ops.push_back(Attention{.qkv = workspace.qkv_.as<float>(),
+                          .rows = rows,
+                          .heads = config_.heads,
+                          .q_norm = or_null(layer.q_norm),
+                          .k_norm = or_null(layer.k_norm),
+                          .norm_eps = config_.norm_eps,
+                          .rotary = rotary_[static_cast<size_t>(layer.kind.rotary_table)].data(),
+                          .style = config_.rotary,
+                          .scale = config_.attention_scale,
+                          .window = layer.kind.window,
+                          .kv = kv,
+                          .row = workspace.rows_.data(),
+                          .tail_slots = workspace.tail_slots_.data(),
+                          .pages = workspace.pages_.data(),
+                          .out = workspace.attention_.as<float>()});
+  add_block(*layer.output, workspace.attention_.as<float>(), attention_width,
+            layer.post_attention_norm);
+  ops.push_back(Linear{.weight = layer.gate_up.get(),
+                       .x = x,
+                       .x_stride = dim,
+                       .rows = rows,
+                       .norm = layer.ffn_norm.data(),
+                       .norm_eps = config_.norm_eps,
+                       .activation = config_.activation,
+                       .y = workspace.ffn_.as<float>(),
+                       .y_stride = config_.ffn});
+  add_block(*layer.down, workspace.ffn_.as<float>(), config_.ffn, layer.post_ffn_norm);
+}
+
+ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspace& workspace,
+                             int kv_first) const {
+  const int rows = static_cast<int>(batch.token.size());
+  const int logit_rows = static_cast<int>(batch.logit_rows.size());
+  const int taps = static_cast<int>(batch.tap_layers.size());
+  COPPICE_CHECK(rows > 0 && rows <= workspace.size_.rows &&
+                batch.parent.size() == batch.token.size());
+  COPPICE_CHECK(logit_rows <= workspace.size_.logit_rows && taps <= workspace.size_.taps);
+  COPPICE_CHECK(batch.top_k <= workspace.size_.top_k);
+  place_rows(batch, workspace);
+  COPPICE_CHECK(static_cast<int>(workspace.rows_.size()) == rows);
+  for (const AttentionRow& row : workspace.rows_) COPPICE_CHECK(row.position < context_);
+
+  const int dim = config_.dim;
+  float* x = workspace.x_.as<float>();
+  std::vector<Op>& ops = workspace.ops_;
+  ops.clear();
+  ops.push_back(Embed{embedding_.get(), batch.token.data(), rows, config_.embedding_scale, x});
+  const auto add_taps = [&](int after) {
+    for (int t = 0; t < taps; ++t) {
+      if (batch.tap_layers[static_cast<size_t>(t)] != after) continue;
+      float* out = workspace.taps_.as<float>() + static_cast<size_t>(t) * rows * dim;
+      ops.push_back(Copy{x, dim, rows, dim, out, dim});
+    }
+  };
+  add_taps(0);
+  size_t next_chosen = 0;
+  for (int l = 0; l < layers(); ++l) {
+    if (!batch.layers.empty()) {
+      if (next_chosen == batch.layers.size() || batch.layers[next_chosen] != l) continue;
+      ++next_chosen;
+    }
+    add_layer_ops(layers_[static_cast<size_t>(l)], cache.layer(kv_first + l), rows, workspace);
+    add_taps(l + 1);
+  }
+  COPPICE_CHECK(next_chosen == batch.layers.size());
+  if (logit_rows > 0) {
+    ops.push_back(Linear{.weight = separate_output_ ? separate_output_.get() : embedding_.get(),
+                         .x = x,
+                         .x_stride = dim,
+                         .gather = batch.logit_rows.data(),
+                         .rows = logit_rows,
+                         .norm = output_norm_.data(),
+                         .norm_eps = config_.norm_eps,
+                         .y = workspace.logits_.as<float>(),
+                         .y_stride = config_.vocabulary});
+    if (batch.top_k > 0) {
+      ops.push_back(TopK{workspace.logits_.as<float>(), config_.vocabulary, logit_rows,
+                         config_.vocabulary, batch.top_k, workspace.top_ids_.as<int32_t>(),
+                         workspace.top_logits_.as<float>()});
+    }
+  }
+  backend_->run(ops);
+
+  ForwardOutput out;
+  out.vocabulary = config_.vocabulary;
+  out.dim = dim;
+  out.rows = rows;
+  out.top_k = batch.top_k;
+  out.logits = {workspace.logits_.as<float>(),
+                static_cast<size_t>(logit_rows) * config_.vocabulary};
+  out.taps = {workspace.taps_.as<float>(), static_cast<size_t>(taps) * rows * dim};
+  const size_t top = static_cast<size_t>(logit_rows) * batch.top_k;
+  out.top_ids = {workspace.top_ids_.as<int32_t>(), top};
+  out.top_logits = {workspace.top_logits_.as<float>(), top};
+  return out;
+}
+
+}  // namespace coppice

@@ -1,0 +1,125 @@
+// A transformer packed for one backend, and its forward pass over a ragged batch: rows of several
+// sequences at once, each a trunk of certain tokens and the tree that hangs under the last of them.
+//
+//   Model model(read_model(file), *backend);
+//   Workspace workspace(model, *backend, {.rows = 512, .logit_rows = 64});
+//   ForwardOutput out = model.forward(batch, cache, workspace);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/kv_cache.h"
+#include "core/model_source.h"
+
+namespace coppice {
+
+/// Rows of one sequence: `count` rows of the batch from `first` on. Row i of them (from 0) is
+/// written to slot committed + i. `pages` is the sequence's page table, its tail reserved.
+struct SequenceRows {
+  int first = 0;
+  int count = 0;
+  int committed = 0;
+  std::span<const int32_t> pages;
+};
+
+struct ForwardBatch {
+  std::span<const int32_t> token;
+  /// Batch row that each row hangs under, an earlier one of the same sequence; -1: it follows the
+  /// committed tokens. A row's position is the committed count plus its number of ancestors, and it
+  /// attends to the committed tokens, its ancestors and itself.
+  std::span<const int32_t> parent;
+  std::span<const SequenceRows> sequences;
+  std::span<const int32_t> logit_rows;  // batch rows whose logits are wanted
+  std::span<const int> tap_layers;      // hidden state after that many layers (0: the embedding)
+  std::span<const int> layers;          // run these alone, ascending; empty: all
+  int top_k = 0;                        // most likely tokens of every logit row; 0: none
+};
+
+/// Views into the workspace, valid until its next use.
+struct ForwardOutput {
+  int vocabulary = 0;
+  int dim = 0;
+  int rows = 0;
+  int top_k = 0;
+  std::span<const float> logits;      // (logit_rows, vocabulary)
+  std::span<const float> taps;        // (tap_layers, rows, dim)
+  std::span<const int32_t> top_ids;   // (logit_rows, top_k), most likely first
+  std::span<const float> top_logits;  // (logit_rows, top_k)
+
+  const float* logits_of(int logit_row) const {
+    return logits.data() + static_cast<size_t>(logit_row) * vocabulary;
+  }
+  const float* tap(int tap_index, int row) const {
+    return taps.data() + (static_cast<size_t>(tap_index) * rows + row) * dim;
+  }
+};
+
+struct WorkspaceSize {
+  int rows = 0;        // most rows in one forward
+  int logit_rows = 0;  // most logit rows
+  int taps = 0;        // most tap layers
+  int top_k = 0;
+};
+
+class Model;
+
+/// Scratch memory of a forward pass. Allocated once; a forward allocates nothing.
+class Workspace {
+ public:
+  Workspace(const Model& model, Backend& backend, WorkspaceSize size);
+  const WorkspaceSize& size() const { return size_; }
+
+ private:
+  friend class Model;
+  WorkspaceSize size_;
+  Buffer x_, qkv_, attention_, ffn_, block_, logits_, taps_, top_logits_;
+  Buffer top_ids_;
+  std::vector<AttentionRow> rows_;
+  std::vector<int32_t> tail_slots_;
+  std::vector<int32_t> pages_;
+  std::vector<Op> ops_;
+};
+
+class Model {
+ public:
+  /// Packs the tensors; the source may be closed afterwards. `context` bounds the positions (0:
+  /// what the model was trained for).
+  Model(const ModelSource& source, Backend& backend, int context = 0);
+
+  const ModelConfig& config() const { return config_; }
+  int layers() const { return static_cast<int>(layers_.size()); }
+  /// Positions a sequence may have.
+  int context() const { return context_; }
+  size_t weight_bytes() const;
+  std::vector<KvShape> kv_shapes() const;
+
+  /// Writes K and V of every row into the layers `kv_first`.. of `cache`. Throws nothing; a batch
+  /// that breaks its contract aborts.
+  ForwardOutput forward(const ForwardBatch& batch, KVCache& cache, Workspace& workspace,
+                        int kv_first = 0) const;
+
+ private:
+  struct Layer {
+    std::unique_ptr<Weight> qkv, output, gate_up, down;
+    std::vector<float> attention_norm, ffn_norm, post_attention_norm, post_ffn_norm;
+    std::vector<float> q_norm, k_norm, qkv_bias;
+    LayerKind kind;
+  };
+  void add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, Workspace& workspace) const;
+  static void place_rows(const ForwardBatch& batch, Workspace& workspace);
+
+  ModelConfig config_;
+  Backend* backend_;
+  int context_ = 0;
+  std::unique_ptr<Weight> embedding_;
+  std::unique_ptr<Weight> separate_output_;  // null: tied to the embedding
+  std::vector<float> output_norm_;
+  std::vector<std::vector<float>> rotary_;  // one table a base: (context, head_dim/2, 2)
+  std::vector<Layer> layers_;
+};
+
+}  // namespace coppice

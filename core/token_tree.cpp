@@ -1,0 +1,110 @@
+// See token_tree.h.
+#include "core/token_tree.h"
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace coppice {
+
+float QRows::Row::probability(int32_t token) const {
+  if (ids.empty()) return p[static_cast<size_t>(token)];
+  const auto at = std::lower_bound(ids.begin(), ids.end(), token);
+  return at != ids.end() && *at == token ? p[static_cast<size_t>(at - ids.begin())] : 0.0f;
+}
+
+void QRows::clear() {
+  entries_.clear();
+  ids_.clear();
+  p_.clear();
+}
+
+int QRows::add_dense(std::span<const float> p, bool without_replacement) {
+  entries_.push_back({p_.size(), p.size(), true, without_replacement, 0});
+  p_.insert(p_.end(), p.begin(), p.end());
+  return size() - 1;
+}
+
+int QRows::add_sparse(std::span<const int32_t> ids, std::span<const float> p,
+                      bool without_replacement) {
+  COPPICE_CHECK(ids.size() == p.size() && !ids.empty());
+  COPPICE_CHECK(std::is_sorted(ids.begin(), ids.end()));
+  entries_.push_back({p_.size(), p.size(), false, without_replacement, ids_.size()});
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  p_.insert(p_.end(), p.begin(), p.end());
+  return size() - 1;
+}
+
+QRows::Row QRows::row(int index) const {
+  const Entry& entry = entries_[static_cast<size_t>(index)];
+  Row row;
+  row.p = std::span(p_).subspan(entry.first, entry.count);
+  if (!entry.dense) row.ids = std::span(ids_).subspan(entry.first_id, entry.count);
+  row.without_replacement = entry.without_replacement;
+  return row;
+}
+
+void TokenTree::reset(int32_t root, int capacity, int most_depth) {
+  COPPICE_CHECK(capacity >= 0 && most_depth >= 0);
+  capacity_ = capacity;
+  most_depth_ = most_depth;
+  q.clear();
+  token_.assign(1, root);
+  parent_.assign(1, -1);
+  depth_.assign(1, 0);
+  role_.assign(1, NodeRole::verify);
+  q_row_.assign(1, kPointMass);
+  score_.assign(1, 1.0f);
+  first_child_.assign(1, -1);
+  last_child_.assign(1, -1);
+  next_sibling_.assign(1, -1);
+}
+
+int TokenTree::add(const TreeNode& node) {
+  const int index = size();
+  COPPICE_CHECK(node.parent >= 0 && node.parent < index);
+  if (room() == 0 || depth(node.parent) >= most_depth_) return -1;
+  COPPICE_CHECK(node.q_row >= kPointMass && node.q_row < q.size());
+  const size_t parent = static_cast<size_t>(node.parent);
+  COPPICE_CHECK(node.role == NodeRole::probe || role_[parent] == NodeRole::verify);
+  if (node.role == NodeRole::verify && node.q_row == kPointMass) {
+    for (int c = first_child_[parent]; c >= 0; c = next_sibling_[static_cast<size_t>(c)]) {
+      const size_t sibling = static_cast<size_t>(c);
+      COPPICE_CHECK(token_[sibling] != node.token || q_row_[sibling] != kPointMass ||
+                    role_[sibling] != NodeRole::verify);
+    }
+  }
+  token_.push_back(node.token);
+  parent_.push_back(node.parent);
+  depth_.push_back(depth_[parent] + 1);
+  role_.push_back(node.role);
+  q_row_.push_back(node.q_row);
+  score_.push_back(node.score);
+  first_child_.push_back(-1);
+  last_child_.push_back(-1);
+  next_sibling_.push_back(-1);
+  if (last_child_[parent] < 0) {
+    first_child_[parent] = index;
+  } else {
+    next_sibling_[static_cast<size_t>(last_child_[parent])] = index;
+  }
+  last_child_[parent] = index;
+  return index;
+}
+
+int TokenTree::find_child(int parent, int32_t token) const {
+  for (int c = first_child(parent); c >= 0; c = next_sibling(c)) {
+    if (token_[static_cast<size_t>(c)] == token &&
+        role_[static_cast<size_t>(c)] == NodeRole::verify) {
+      return c;
+    }
+  }
+  return -1;
+}
+
+void TokenTree::path_tokens(int i, std::vector<int32_t>& out) const {
+  out.resize(static_cast<size_t>(depth(i)));
+  for (int at = i; at > 0; at = parent(at)) out[static_cast<size_t>(depth(at)) - 1] = token(at);
+}
+
+}  // namespace coppice

@@ -1,0 +1,77 @@
+// The drafter: grows a token tree for each sequence. What it needs from the target it states as
+// data; what it keeps about a sequence it cuts back when told which positions were computed anew.
+//
+//   class Repeat : public Drafter { ... };   // README shows a complete one
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kv_cache.h"
+#include "core/model.h"
+#include "core/sampling.h"
+#include "core/token_tree.h"
+#include "decoding/acceptance.h"
+
+namespace coppice {
+
+struct Needs {
+  std::vector<int> tap_layers;     // hidden states after that many layers, at every row
+  int top_k = 0;                   // the target's most likely tokens at every row
+  std::vector<KvShape> kv_layers;  // own layers in the target's cache, behind the target's
+  int most_nodes = 0;              // largest tree it ever grows
+  int vocabulary = 0;              // tokens of the vocabulary it was made for; 0: any
+};
+
+/// One sequence's finished step, for drafters to learn from. Rows are numbered within the sequence:
+/// the trunk's first, then the tree's.
+struct Observation {
+  SeqId sequence = 0;
+  std::span<const int32_t> tokens;  // every token now certain, those just emitted included
+  int first_position = 0;           // of row 0: own state about it and behind it is stale
+  std::span<const int> kept_rows;   // row of position first_position + i, now committed
+  const TokenTree* tree = nullptr;  // null when the step had no tree
+  std::span<const int> node_row;    // row of each node
+  std::span<const int> path;        // accepted nodes that were kept
+  const ForwardOutput* output = nullptr;
+  int first_row = 0;               // batch row of row 0, for taps
+  std::span<const int> logit_row;  // logit row of each row, -1: none; for top_k
+
+  const float* tap(int tap_index, int row) const { return output->tap(tap_index, first_row + row); }
+  /// The target's most likely tokens behind a row; empty when they were not computed.
+  std::span<const int32_t> top_ids(int row) const {
+    const int at = logit_row[static_cast<size_t>(row)];
+    if (at < 0) return {};
+    return output->top_ids.subspan(static_cast<size_t>(at) * output->top_k,
+                                   static_cast<size_t>(output->top_k));
+  }
+};
+
+/// One sequence that wants a tree.
+struct DraftJob {
+  SeqId sequence = 0;
+  std::span<const int32_t> tokens;      // every certain token; the last is node 0
+  int budget = 0;                       // most nodes; may be 0
+  Draw draw = Draw::argmax;             // how a drafter that samples draws
+  Sampler* sampler = nullptr;           // the sequence's own warps and noise
+  const KVCache::Tail* tail = nullptr;  // slots of this step: node 0's, then `budget` more
+  KVCache* cache = nullptr;             // own layers stand behind the target's
+  TokenTree* tree = nullptr;            // out: node 0 is there, room for `budget` nodes
+};
+
+enum class Reason { finished, preempted };
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual Needs needs() const = 0;
+  /// Records only: catching up happens in propose(), where it is priced. Modifies own state.
+  virtual void observe(std::span<const Observation> observations) = 0;
+  /// Grows job.tree; may write the job's tail slots in the cache. Modifies own state.
+  virtual void propose(std::span<DraftJob> jobs) = 0;
+  /// Drops what is kept about a sequence. After `preempted` it comes back from position 0.
+  virtual void forget(SeqId sequence, Reason reason) = 0;
+};
+
+}  // namespace coppice
