@@ -100,7 +100,7 @@ ByteBpe::ByteBpe(const Vocabulary& vocabulary,
           "or the joined token; the file is damaged, fetch it again",
           vocabulary.name, rank, quote(merge));
     }
-    merges_.try_emplace(pair_key(left, right), Merge{static_cast<double>(rank), result});
+    merges_.try_emplace(pair_key(left, right), Merge{static_cast<float>(rank), result});
   }
   // Llama 3's vocabulary has words that no merge leads to: a piece that is a token is taken whole.
   if (vocabulary.pre_tokenizer == "llama-bpe") {
