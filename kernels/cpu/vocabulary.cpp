@@ -299,6 +299,9 @@ int32_t gumbel_argmax(const float* x, int n, double inverse_temperature, NoiseKe
     }
     bound.set_best(winner.score);
   }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  _mm256_zeroupper();  // g++ 12 forgets it here: the caller's SSE code would crawl
+#endif
   offer_all(x, inverse_temperature, key, position, first, n, &winner);
   return winner.token;
 }
