@@ -1,6 +1,7 @@
 // Byte-level byte-pair encoding: the table of bytes, the merges, and the loop over pieces.
 #include "core/byte_bpe.h"
 
+#include "core/quote.h"
 #include "core/utf8.h"
 #include "kernels/base/error.h"
 
@@ -85,8 +86,8 @@ ByteBpe::ByteBpe(const Vocabulary& vocabulary,
     const std::string_view merge = vocabulary.merges[rank];
     const size_t space = merge.find(' ');
     if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) {
-      throw Error("{}: tokenizer.ggml.merges[{}] is '{}'; expected two tokens and one space",
-                  vocabulary.name, rank, merge);
+      throw Error("{}: tokenizer.ggml.merges[{}] is {}; expected two tokens and one space",
+                  vocabulary.name, rank, quote(merge));
     }
     joined = merge.substr(0, space);
     joined += merge.substr(space + 1);
@@ -95,9 +96,9 @@ ByteBpe::ByteBpe(const Vocabulary& vocabulary,
     const int32_t result = find_id(token_ids, joined);
     if (left < 0 || right < 0 || result < 0) {
       throw Error(
-          "{}: tokenizer.ggml.merges[{}] is '{}', but tokenizer.ggml.tokens lacks one of its parts "
+          "{}: tokenizer.ggml.merges[{}] is {}, but tokenizer.ggml.tokens lacks one of its parts "
           "or the joined token; the file is damaged, fetch it again",
-          vocabulary.name, rank, merge);
+          vocabulary.name, rank, quote(merge));
     }
     merges_.try_emplace(pair_key(left, right), Merge{static_cast<double>(rank), result});
   }

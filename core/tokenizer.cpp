@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "core/byte_bpe.h"
+#include "core/quote.h"
 #include "core/score_merges.h"
 #include "core/special_tokens.h"
 #include "kernels/base/error.h"
@@ -31,9 +32,9 @@ TokenIds index_tokens(const Vocabulary& vocabulary) {
     const auto [first, added] = ids.try_emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
     if (!added) {
       throw Error(
-          "{}: tokenizer.ggml.tokens[{}] and [{}] are both '{}'; the file is damaged, fetch "
+          "{}: tokenizer.ggml.tokens[{}] and [{}] are both {}; the file is damaged, fetch "
           "it again",
-          vocabulary.name, first->second, id, vocabulary.tokens[id]);
+          vocabulary.name, first->second, id, quote(vocabulary.tokens[id]));
     }
   }
   return ids;

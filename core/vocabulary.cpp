@@ -5,6 +5,7 @@
 
 #include "core/byte_bpe.h"
 #include "core/pre_tokenizer.h"
+#include "core/quote.h"
 #include "core/score_merges.h"
 #include "core/tokenizer.h"
 #include "kernels/base/error.h"
@@ -17,9 +18,9 @@ Vocabulary::Kind read_kind(const GgufFile& file) {
   if (model == "gpt2") return Vocabulary::Kind::byte_bpe;
   if (model == "llama") return Vocabulary::Kind::score_merges;
   throw Error(
-      "{}: tokenizer.ggml.model is '{}'; known are gpt2 (byte-level BPE) and llama (merges "
+      "{}: tokenizer.ggml.model is {}; known are gpt2 (byte-level BPE) and llama (merges "
       "by score)",
-      file.name(), model);
+      file.name(), quote(model));
 }
 
 std::vector<TokenType> read_types(const GgufFile& file) {
@@ -110,8 +111,8 @@ void check(const Vocabulary& vocabulary) {
   check_length(vocabulary, "tokenizer.ggml.token_type", vocabulary.types.size());
   if (vocabulary.kind == Vocabulary::Kind::byte_bpe) {
     if (!PreTokenizer::is_known(vocabulary.pre_tokenizer)) {
-      throw Error("{}: tokenizer.ggml.pre is '{}'; known are {}", name, vocabulary.pre_tokenizer,
-                  PreTokenizer::known_names());
+      throw Error("{}: tokenizer.ggml.pre is {}; known are {}", name,
+                  quote(vocabulary.pre_tokenizer), PreTokenizer::known_names());
     }
   } else {
     check_length(vocabulary, "tokenizer.ggml.scores", vocabulary.scores.size());
@@ -124,8 +125,8 @@ void check(const Vocabulary& vocabulary) {
   }
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     if (vocabulary.types[i] == TokenType::byte && byte_of_byte_token(vocabulary.tokens[i]) < 0) {
-      throw Error("{}: tokenizer.ggml.tokens[{}] is '{}'; expected a byte token such as <0x0A>",
-                  name, i, vocabulary.tokens[i]);
+      throw Error("{}: tokenizer.ggml.tokens[{}] is {}; expected a byte token such as <0x0A>", name,
+                  i, quote(vocabulary.tokens[i]));
     }
   }
   check_id(vocabulary, "tokenizer.ggml.bos_token_id", vocabulary.bos);
