@@ -24,7 +24,7 @@ struct SamplingParams {
   float presence_penalty = 0.0f;    // subtracted once for a token that occurs in the window
   float frequency_penalty = 0.0f;   // subtracted once for each occurrence
   int penalty_window = 64;          // last tokens of prompt and answer the penalties look at
-  std::vector<std::pair<int32_t, float>> logit_bias;  // added; -infinity forbids the token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // added; -infinity forbids the token
   uint64_t seed = 0;
   uint32_t request = 0;  // the caller's own number: same seed and request, same text
 };

@@ -26,7 +26,7 @@ inline constexpr int kPointMass = -1;
 class QRows {
  public:
   struct Row {
-    std::span<const int32_t> ids;  // empty: dense, index = token id; else ascending
+    std::span<const int32_t> ids;  // empty: dense, index = token id; else strictly ascending
     std::span<const float> p;
     bool without_replacement = false;  // siblings were drawn without replacement from this row
     float probability(int32_t token) const;

@@ -20,7 +20,7 @@ TargetRows::TargetRows(Sampler& sampler, const TokenTree& tree,
   COPPICE_CHECK(!history.empty() && history.back() == tree.token(0));
 }
 
-std::span<const float> TargetRows::row(int node) const {
+std::span<const float> TargetRows::logits(int node) const {
   return {logits_[static_cast<size_t>(node)], static_cast<size_t>(logits_per_row_)};
 }
 
@@ -30,12 +30,12 @@ TokenContext TargetRows::context(int node) {
 }
 
 int32_t TargetRows::argmax(int node) {
-  return sampler_->argmax(row(node), context(node));
+  return sampler_->argmax(logits(node), context(node));
 }
 
 int32_t TargetRows::coupled(int node) {
   if (coins_ == nullptr) {
-    return sampler_->coupled(row(node), context(node), root_position() + tree_->depth(node) + 1);
+    return sampler_->coupled(logits(node), context(node), root_position() + tree_->depth(node) + 1);
   }
   const std::span<const float> probabilities = p(node);
   const std::vector<double> weights(probabilities.begin(), probabilities.end());
@@ -45,7 +45,7 @@ int32_t TargetRows::coupled(int node) {
 }
 
 std::span<const float> TargetRows::p(int node) {
-  return sampler_->probabilities(row(node), context(node));
+  return sampler_->probabilities(logits(node), context(node));
 }
 
 double TargetRows::uniform(int node, Purpose purpose, uint32_t lane) const {

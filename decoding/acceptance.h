@@ -49,6 +49,8 @@ class TargetRows {
   /// The baseline's own draw for the token that follows `node`.
   int32_t coupled(int node);
   std::span<const float> p(int node);  // valid until the next call
+  /// As the model gave them; unlike p(), they may be longer than the vocabulary.
+  std::span<const float> logits(int node) const;
   int vocabulary() const { return sampler_->vocabulary(); }
   const Sampler& sampler() const { return *sampler_; }
   /// Absolute position of node 0.
@@ -61,7 +63,6 @@ class TargetRows {
   int draw(const double* weights, int count, double total, int node, Purpose purpose);
 
  private:
-  std::span<const float> row(int node) const;
   TokenContext context(int node);
   double uniform(int node, Purpose purpose, uint32_t lane) const;
 

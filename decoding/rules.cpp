@@ -27,6 +27,16 @@ struct WalkedTree {
   }
 };
 
+/// Tokens and rows stay inside the target's vocabulary: a walk indexes p by them.
+void check_fits(const TokenTree& tree, int vocabulary) {
+  for (int node = 1; node < tree.size(); ++node) COPPICE_CHECK(tree.token(node) < vocabulary);
+  for (int index = 0; index < tree.q.size(); ++index) {
+    const QRows::Row row = tree.q.row(index);
+    const int end = row.ids.empty() ? static_cast<int>(row.p.size()) : row.ids.back() + 1;
+    COPPICE_CHECK(end <= vocabulary);
+  }
+}
+
 class Greedy : public AcceptanceRule {
  public:
   std::string_view name() const override { return "greedy"; }
@@ -60,6 +70,7 @@ class Rejection : public AcceptanceRule {
       verdict.token = greedy_walk(WalkedTree{tree}, target, verdict.path);
       return;
     }
+    check_fits(tree, target.vocabulary());
     const size_t vocabulary = static_cast<size_t>(target.vocabulary());
     verdict.scratch.resize(2 * vocabulary);
     const RejectionScratch scratch{verdict.scratch.data(), verdict.scratch.data() + vocabulary};
