@@ -24,11 +24,16 @@ inline double minimum_at(const TensorView& view, int64_t row, int k) {
     return half_to_float(b->d_min) * sub_scale(b->scales, k % 256 / 32).minimum;
   };
   switch (view.type) {
-    case DType::q4_1: return half_to_float(block(static_cast<BlockQ4_1*>(nullptr))->m);
-    case DType::q5_1: return half_to_float(block(static_cast<BlockQ5_1*>(nullptr))->m);
-    case DType::q4_k: return twice(block(static_cast<BlockQ4_K*>(nullptr)));
-    case DType::q5_k: return twice(block(static_cast<BlockQ5_K*>(nullptr)));
-    default: return 0.0;
+    case DType::q4_1:
+      return half_to_float(block(static_cast<BlockQ4_1*>(nullptr))->m);
+    case DType::q5_1:
+      return half_to_float(block(static_cast<BlockQ5_1*>(nullptr))->m);
+    case DType::q4_k:
+      return twice(block(static_cast<BlockQ4_K*>(nullptr)));
+    case DType::q5_k:
+      return twice(block(static_cast<BlockQ5_K*>(nullptr)));
+    default:
+      return 0.0;
   }
 }
 

@@ -1,3 +1,4 @@
+// Positions to slots, block by block, and the states of the running softmax.
 #include "kernels/cpu/attention_blocks.h"
 
 #include <algorithm>

@@ -10,7 +10,8 @@ namespace {
 struct Avx512 : LanesAvx512 {
   static constexpr int kTileRows = 8;
 
-  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6 bits.
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
   template <int kBits, int kOffset, int kRows, class Each>
   [[gnu::always_inline]] static void sums(const uint8_t* values, const TileBlock& x,
                                           const Each& each) {
@@ -51,8 +52,7 @@ struct Avx512 : LanesAvx512 {
     __m512i sum = _mm512_maddubs_epi16(w[kFirst], broadcast_bytes(x + 4 * kFirst));
     repeat<kLast - kFirst - 1>([&](auto i) __attribute__((always_inline)) {
       constexpr int kGroup = kFirst + 1 + i.value;
-      sum = _mm512_add_epi16(sum,
-                             _mm512_maddubs_epi16(w[kGroup], broadcast_bytes(x + 4 * kGroup)));
+      sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(w[kGroup], broadcast_bytes(x + 4 * kGroup)));
     });
     return sum;
   }

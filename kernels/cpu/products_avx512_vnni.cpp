@@ -10,7 +10,8 @@ namespace {
 struct Avx512Vnni : LanesAvx512 {
   static constexpr int kTileRows = 16;
 
-  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6 bits.
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
   template <int kBits, int kOffset, int kRows, class Each>
   [[gnu::always_inline]] static void sums(const uint8_t* values, const TileBlock& x,
                                           const Each& each) {

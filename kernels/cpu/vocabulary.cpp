@@ -1,3 +1,4 @@
+// Work on one row of logits: argmax and its Gumbel-noised kin, for every dispatch target.
 #include "kernels/cpu/vocabulary.h"
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // What n rows of matrix products cost, for each instruction set: every product of a step of
 // SmolLM2-135M (Q4_1, output layer Q8_0) or of Qwen2.5-1.5B's layers (Q4_K, Q6_K), weights in the
-// order of a step so that no cache flatters. Each set is compared with the oracle before it is timed.
+// order of a step so that no cache flatters. Each set is compared with the oracle before it is
+// timed.
 //
-//   products_bench --benchmark_filter='smollm2/avx2/.*/threads:2'
+//   products_bench --benchmark_repetitions=5 --benchmark_filter='smollm2/avx2/.*/threads:2'
 #include <benchmark/benchmark.h>
 #include <pthread.h>
 #include <sched.h>
@@ -39,6 +40,7 @@ struct Layer {
 };
 
 struct Model {
+  std::shared_ptr<cpu::PanelMemory> memory = std::make_shared<cpu::PanelMemory>();
   std::vector<Layer> layers;
   size_t bytes = 0;
   double values = 0.0;
@@ -54,8 +56,8 @@ struct Model {
       values += double{1} * outputs * inputs;
     }
     for (const RandomWeight& w : weights) views.push_back(w.view);
-    layers.push_back(
-        {std::make_unique<PackedWeight>(views, stacking, serial_for), activation, accumulate});
+    layers.push_back({std::make_unique<PackedWeight>(views, stacking, memory, serial_for),
+                      activation, accumulate});
     bytes += layers.back().weight->bytes;
     widest_input = std::max(widest_input, inputs);
     widest_output = std::max(widest_output, layers.back().weight->outputs);
@@ -82,7 +84,8 @@ const Model& smollm2() {
   return model;
 }
 
-/// Six of the 28 layers: three times the last-level cache share of most machines, packed in seconds.
+/// Six of the 28 layers: three times the last-level cache share of most machines, packed in
+/// seconds.
 const Model& qwen2() {
   static const Model model = [] {
     Model m;
@@ -128,7 +131,8 @@ void compare_with_oracle(const ProductKernels& kernels) {
   for (DType type : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
                      DType::q5_1, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
     const RandomWeight w(type, kOutputs, kInputs, 3);
-    const PackedWeight packed({&w.view, 1}, Stacking::concatenated, serial_for);
+    const PackedWeight packed({&w.view, 1}, Stacking::concatenated,
+                              std::make_shared<cpu::PanelMemory>(), serial_for);
     const Rows rows(kernels, kRows, kInputs);
     std::vector<float> y(kRows * kOutputs);
     kernels.multiply(packed.panels(), rows.activations, 0, packed.panels().count, {}, y.data(),
@@ -149,24 +153,22 @@ void compare_with_oracle(const ProductKernels& kernels) {
   }
 }
 
-void pin(int core) {
+void pin(pthread_t thread, int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(core, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  pthread_setaffinity_np(thread, sizeof(set), &set);
 }
 
-/// body(thread) on each of `threads` pinned threads.
+/// body(thread) on each of `threads` pinned threads, the caller's among them.
 template <class Body>
 void on_threads(int threads, const Body& body) {
   std::vector<std::jthread> others;
   for (int t = 1; t < threads; ++t) {
-    others.emplace_back([&body, t] {
-      pin(t);
-      body(t);
-    });
+    others.emplace_back([&body, t] { body(t); });
+    pin(others.back().native_handle(), t);
   }
-  pin(0);
+  pin(pthread_self(), 0);
   body(0);
 }
 
@@ -197,25 +199,27 @@ void time_products(benchmark::State& state, const ProductKernels& kernels, const
   state.counters["rows/s"] = Counter(rows * steps, Counter::kIsRate);
 }
 
-/// The limit: the same threads only read as many bytes as the model has.
-void time_reading(benchmark::State& state, size_t bytes) {
+/// The limit: the same threads only read the model's panels, and sum them.
+void time_reading(benchmark::State& state, const Model& model) {
   const int threads = static_cast<int>(state.range(0));
-  const size_t words = bytes / sizeof(uint64_t);
-  const RandomWeight memory(DType::f32, 1, static_cast<int>(bytes / sizeof(float)), 1);
-  const auto* data = reinterpret_cast<const uint64_t*>(memory.bytes.data());
   for (auto _ : state) {
     on_threads(threads, [&](int t) {
-      const size_t end = words * static_cast<size_t>(t + 1) / static_cast<size_t>(threads);
-      uint64_t sums[8] = {};
-      for (size_t i = words * static_cast<size_t>(t) / static_cast<size_t>(threads); i + 8 <= end;
-           i += 8) {
-        for (size_t j = 0; j < 8; ++j) sums[j] += data[i + j];
+      uint64_t sums[16] = {};
+      for (const Layer& layer : model.layers) {
+        const auto* data = reinterpret_cast<const uint64_t*>(layer.weight->panels().parts[0].data);
+        const size_t words = layer.weight->bytes / sizeof(uint64_t) / 16 * 16;
+        const auto part = [&](int i) {
+          return words / 16 * static_cast<size_t>(i) / static_cast<size_t>(threads) * 16;
+        };
+        for (size_t i = part(t); i < part(t + 1); i += 16) {
+          for (size_t j = 0; j < 16; ++j) sums[j] += data[i + j];
+        }
       }
       benchmark::DoNotOptimize(sums);
     });
   }
   state.counters["bytes/s"] =
-      benchmark::Counter(static_cast<double>(bytes) * static_cast<double>(state.iterations()),
+      benchmark::Counter(static_cast<double>(model.bytes) * static_cast<double>(state.iterations()),
                          benchmark::Counter::kIsRate);
 }
 
@@ -224,24 +228,23 @@ double smallest(const std::vector<double>& values) {
 }
 
 void settings(benchmark::internal::Benchmark* bench) {
-  bench->Unit(benchmark::kMicrosecond)->UseRealTime()->Repetitions(7)->DisplayAggregatesOnly();
-  bench->ComputeStatistics("min", smallest)->MinTime(0.05);
+  bench->Unit(benchmark::kMicrosecond)->UseRealTime()->DisplayAggregatesOnly();
+  bench->ComputeStatistics("min", smallest);
 }
 
 void add_benchmarks() {
   const int cores = std::min(2, static_cast<int>(std::thread::hardware_concurrency()));
   auto* reading = benchmark::RegisterBenchmark(
-      "read", [](benchmark::State& state) { time_reading(state, smollm2().bytes); });
+      "read", [](benchmark::State& state) { time_reading(state, smollm2()); });
   for (int threads = 1; threads <= cores; ++threads) reading->Args({threads})->ArgName("threads");
   settings(reading);
   for (const ProductKernels* kernels : cpu::product_kernels()) {
     compare_with_oracle(*kernels);
     for (const auto& [name, model] : {std::pair("smollm2", &smollm2), {"qwen2", &qwen2}}) {
-      auto* bench = benchmark::RegisterBenchmark(
-          (std::string(name) + "/" + kernels->name).c_str(),
-          [kernels, model = model](benchmark::State& state) {
-            time_products(state, *kernels, model());
-          });
+      auto* bench = benchmark::RegisterBenchmark((std::string(name) + "/" + kernels->name).c_str(),
+                                                 [kernels, model = model](benchmark::State& state) {
+                                                   time_products(state, *kernels, model());
+                                                 });
       bench->ArgNames({"rows", "threads"});
       for (int threads = 1; threads <= cores; ++threads) {
         for (int rows : {1, 2, 3, 4, 6, 8, 12, 16, 32, 64}) bench->Args({rows, threads});
