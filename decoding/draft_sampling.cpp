@@ -1,9 +1,6 @@
 // See draft_sampling.h.
 #include "decoding/draft_sampling.h"
 
-#include "kernels/shared/noise.h"
-#include "kernels/shared/walk.h"
-
 namespace coppice {
 
 int add_drawn(DraftJob& job, int parent, std::span<const float> logits) {
@@ -24,12 +21,7 @@ int add_drawn(DraftJob& job, int parent, std::span<const float> logits) {
       break;
     case Draw::independent: {
       const std::span<const float> q = job.sampler->probabilities(logits, context);
-      const SamplingParams& params = job.sampler->params();
-      double total = 0.0;
-      for (float p : q) total += static_cast<double>(p);
-      const auto coin = noise({params.seed, params.request}, root_position, depth, Purpose::draft,
-                              static_cast<uint32_t>(tree.size()));
-      node.token = inverse_cdf(q.data(), static_cast<int>(q.size()), total, to_uniform(coin));
+      node.token = job.sampler->draw_draft(q, root_position, depth, tree.size());
       node.q_row = tree.q.add_dense(q);
       break;
     }

@@ -97,9 +97,8 @@ TEST(LogProbability, IsOfTheRawLogits) {
   const std::vector<float> logits = ToyModel{5, 333}(Tokens{0});
   double total = 0.0;
   for (const float x : logits) total += std::exp(static_cast<double>(x));
-  const TokenLogProbability result = log_probability(logits, 12, 3);
-  EXPECT_EQ(result.token, 12);
-  EXPECT_NEAR(result.log_probability, logits[12] - std::log(total), 1e-5);
+  const RawLogProbabilities result = raw_log_probabilities(logits, 12, 3);
+  EXPECT_NEAR(result.token, logits[12] - std::log(total), 1e-5);
   ASSERT_EQ(result.most_likely.size(), 3u);
   const auto best = std::max_element(logits.begin(), logits.end());
   EXPECT_EQ(result.most_likely[0].first, best - logits.begin());
@@ -110,11 +109,11 @@ TEST(LogProbability, IsOfTheRawLogits) {
 
 TEST(LogProbability, BearsTheEdges) {
   const std::vector<float> logits = {0.0f, -kInfinity};
-  EXPECT_EQ(log_probability(logits, 0, 0).log_probability, 0.0f);
-  EXPECT_EQ(log_probability(logits, 1, 0).log_probability, -kInfinity);
-  EXPECT_EQ(log_probability(logits, 1, 9).most_likely.size(), 2u);
+  EXPECT_EQ(raw_log_probabilities(logits, 0, 0).token, 0.0f);
+  EXPECT_EQ(raw_log_probabilities(logits, 1, 0).token, -kInfinity);
+  EXPECT_EQ(raw_log_probabilities(logits, 1, 9).most_likely.size(), 2u);
   EXPECT_THAT(failure_of([] {
-                log_probability(std::vector<float>{0.0f, kNan}, 0, 0);
+                raw_log_probabilities(std::vector<float>{0.0f, kNan}, 0, 0);
               }),
               HasSubstr("NaN"));
 }

@@ -259,7 +259,7 @@ TEST(Sampler, TiesGoToTheLowestId) {
   EXPECT_EQ(p[4], 0.0f);
   EXPECT_EQ(p[5], 0.0f);
   EXPECT_THAT(
-      log_probability(logits, 0, 4).most_likely,
+      raw_log_probabilities(logits, 0, 4).most_likely,
       ElementsAre(::testing::Key(1), ::testing::Key(3), ::testing::Key(2), ::testing::Key(4)));
 }
 
