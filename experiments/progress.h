@@ -18,9 +18,8 @@ class Progress {
   /// Writes to `out`, which outlives the object.
   Progress(int total, std::string what, std::FILE* out = stderr);
   ~Progress();
-  /// `done` more are finished; `skipped` ones took no time and count for no estimate.
+  /// `done` more are finished.
   void advance(int done);
-  void skip(int count) { total_ -= count; }
 
  private:
   void show();
