@@ -100,7 +100,7 @@ ByteBpe::ByteBpe(const Vocabulary& vocabulary,
           "or the joined token; the file is damaged, fetch it again",
           vocabulary.name, rank, quote(merge));
     }
-    merges_.try_emplace(pair_key(left, right), Merge{static_cast<double>(rank), result});
+    merges_.try_emplace(pair_key(left, right), Merge{static_cast<float>(rank), result});
   }
   // Llama 3's vocabulary has words that no merge leads to: a piece that is a token is taken whole.
   if (vocabulary.pre_tokenizer == "llama-bpe") {
@@ -131,24 +131,25 @@ void ByteBpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
 
 void ByteBpe::encode_piece(std::string_view piece, SymbolMerger& merger,
                            std::vector<int32_t>& ids) const {
-  if (!whole_pieces_.empty()) {
-    if (const auto found = whole_pieces_.find(std::string(piece)); found != whole_pieces_.end()) {
-      ids.push_back(found->second);
-      return;
-    }
+  std::string bytes(piece);
+  if (const auto found = whole_pieces_.find(bytes); found != whole_pieces_.end()) {
+    ids.push_back(found->second);
+    return;
   }
+  // A byte without a token is gone before any merge, so that its neighbours may join: this is what
+  // the models' own tokenizers do.
+  std::erase_if(bytes, [this](char c) { return byte_ids_[static_cast<uint8_t>(c)] < 0; });
   merger.symbols.clear();
-  for (size_t i = 0; i < piece.size(); ++i) {
-    merger.symbols.push_back({piece.substr(i, 1), byte_ids_[static_cast<uint8_t>(piece[i])]});
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const std::string_view byte = std::string_view(bytes).substr(i, 1);
+    merger.symbols.push_back({byte, byte_ids_[static_cast<uint8_t>(bytes[i])]});
   }
   merger.run([this](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
     const auto found = merges_.find(pair_key(left.id, right.id));
     if (found == merges_.end()) return std::nullopt;
     return found->second;
   });
-  for (const Symbol& symbol : merger.symbols) {
-    if (symbol.id >= 0) ids.push_back(symbol.id);
-  }
+  for (const Symbol& symbol : merger.symbols) ids.push_back(symbol.id);
 }
 
 }  // namespace coppice

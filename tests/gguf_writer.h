@@ -119,13 +119,6 @@ struct GgufImage {
     std::erase_if(tensors, [&](const Tensor& tensor) { return tensor.name == name; });
     return *this;
   }
-  Tensor& find_tensor(const std::string& name) {
-    for (Tensor& tensor : tensors) {
-      if (tensor.name == name) return tensor;
-    }
-    throw std::out_of_range("the image has no tensor " + name);
-  }
-
   Bytes bytes() const {
     Bytes out;
     put_bytes(out, magic.data(), magic.size());

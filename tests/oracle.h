@@ -159,5 +159,83 @@ inline std::vector<int32_t> top_k(const float* x, int cols, int k) {
   return best;
 }
 
+/// Head `h` of a row's Q, K, V, (head_dim), normed where `norm` is given, and rotated.
+inline std::vector<double> rotated(const Attention& op, int row, int h, const float* norm) {
+  const int dim = op.kv.head_dim;
+  const float* x = op.qkv + (static_cast<size_t>(row) * (op.heads + 2 * op.kv.kv_heads) + h) * dim;
+  std::vector<double> y(x, x + dim);
+  if (norm != nullptr) y = rms_norm(x, norm, op.norm_eps, dim);
+  const float* rotary = op.rotary + static_cast<size_t>(op.row[row].position) * dim;
+  for (int i = 0; i < dim / 2; ++i) {
+    const int a = op.style == RotaryStyle::adjacent ? 2 * i : i;
+    const int b = op.style == RotaryStyle::adjacent ? 2 * i + 1 : i + dim / 2;
+    const double cosine = rotary[2 * i], sine = rotary[2 * i + 1];
+    const double turned = y[a] * cosine - y[b] * sine;
+    y[b] = y[a] * sine + y[b] * cosine;
+    y[a] = turned;
+  }
+  return y;
+}
+
+/// What stands in `slot` of a row's sequence: K and V of one head, (head_dim) each.
+struct StoredKey {
+  std::vector<double> k, v;
+};
+inline StoredKey stored_key(const Attention& op, const AttentionRow& row, int slot, int kv_head) {
+  const int dim = op.kv.head_dim, place = slot % kPageSlots;
+  const auto* page = reinterpret_cast<const uint16_t*>(
+      op.kv.base + op.pages[row.page_table + slot / kPageSlots] * op.kv.page_stride);
+  const uint16_t* k = page + static_cast<size_t>(kv_head) * dim * kPageSlots + place;
+  const uint16_t* v =
+      page + (static_cast<size_t>(op.kv.kv_heads + kv_head) * kPageSlots + place) * dim;
+  StoredKey key;
+  for (int d = 0; d < dim; ++d) {
+    key.k.push_back(half_to_float(k[d * kPageSlots]));
+    key.v.push_back(half_to_float(v[d]));
+  }
+  return key;
+}
+
+/// Values of op.out, (rows, heads head_dim), from K and V as the op has stored them: call after it.
+/// An error e of the scores changes each softmax weight by a factor of at most exp(2e).
+inline std::vector<Expected> attention(const Attention& op, Precision precision) {
+  const int dim = op.kv.head_dim;
+  std::vector<Expected> out;
+  for (int r = 0; r < op.rows; ++r) {
+    const AttentionRow& row = op.row[r];
+    const int first = op.window == 0 ? 0 : std::max(0, row.position - op.window + 1);
+    for (int h = 0; h < op.heads; ++h) {
+      const auto q = rotated(op, r, h, op.q_norm);
+      std::vector<StoredKey> keys;
+      std::vector<double> scores;
+      double score_error = 0.0;
+      for (int p = first; p <= row.position; ++p) {
+        const int slot = p < row.prefix ? p : op.tail_slots[row.tail + p - row.prefix];
+        keys.push_back(stored_key(op, row, slot, h / (op.heads / op.kv.kv_heads)));
+        double score = 0.0, size = 0.0;
+        for (int d = 0; d < dim; ++d) {
+          score += q[d] * keys.back().k[d];
+          size += std::abs(q[d] * keys.back().k[d]);
+        }
+        scores.push_back(op.scale * score);
+        score_error = std::max(score_error, precision.rounding * op.scale * size);
+      }
+      const double maximum = *std::max_element(scores.begin(), scores.end());
+      double total = 0.0;
+      for (double& score : scores) total += score = std::exp(score - maximum);
+      for (int d = 0; d < dim; ++d) {
+        Expected y;
+        for (size_t i = 0; i < keys.size(); ++i) {
+          const double term = scores[i] / total * keys[i].v[d];
+          y.value += term;
+          y.bound += std::abs(term) * (2.0 * score_error + precision.rounding);
+        }
+        out.push_back(y);
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace oracle
 }  // namespace coppice::test

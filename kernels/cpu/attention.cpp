@@ -299,10 +299,11 @@ void prepare(const Attention& op, int row, int kv_head, float* q) {
   uint16_t halves[kLargestHeadDim];
   rotate_head(op, in + (op.heads + kv_head) * head_dim, op.k_norm, position, 1.0f, key);
   round_to_halves(key, head_dim, halves);
-  uint16_t* keys = slot_keys(op.kv, op.row[row].slot, kv_head);
+  const int32_t place = place_of_slot(op, op.row[row], op.row[row].slot);
+  uint16_t* keys = keys_at(op.kv, place, kv_head);
   for (int c = 0; c < head_dim; ++c) keys[c * kPageSlots] = halves[c];
   round_to_halves(in + (op.heads + op.kv.kv_heads + kv_head) * head_dim, head_dim,
-                  slot_values(op.kv, op.row[row].slot, kv_head));
+                  values_at(op.kv, place, kv_head));
 }
 
 const AttentionKernels* get_attention_kernels() {

@@ -1,3 +1,4 @@
+// Positions to slots, block by block, and the states of the running softmax.
 #include "kernels/cpu/attention_blocks.h"
 
 #include <algorithm>
@@ -12,9 +13,10 @@ int window_begin(const Attention& op, const AttentionRow& row) {
   return op.window > 0 ? std::max(0, row.position - op.window + 1) : 0;
 }
 
-int32_t slot_of(const Attention& op, const AttentionRow& row, int position) {
-  if (position >= row.prefix) return op.tail_slots[row.tail + position - row.prefix];
-  return op.pages[row.page_table + position / kPageSlots] * kPageSlots + position % kPageSlots;
+/// Place of the key of a position.
+int32_t place_of(const Attention& op, const AttentionRow& row, int position) {
+  return place_of_slot(
+      op, row, position < row.prefix ? position : op.tail_slots[row.tail + position - row.prefix]);
 }
 
 }  // namespace
@@ -63,28 +65,29 @@ void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lan
   for (int r = 1; r < rows.count; ++r) {
     if (op.row[rows.first + r].position > row->position) row = op.row + rows.first + r;
   }
-  std::array<int32_t, kPageSlots> slots{};
+  std::array<int32_t, kPageSlots> places{};
   bool in_place = true;
   for (int j = lanes.begin; j < lanes.end; ++j) {
-    slots[j] = slot_of(op, *row, block * kPageSlots + j);
-    view->values[j] = slot_values(op.kv, slots[j], kv_head);
-    in_place &= slots[j] - j == slots[lanes.begin] - lanes.begin;
+    places[j] = place_of(op, *row, block * kPageSlots + j);
+    view->values[j] = values_at(op.kv, places[j], kv_head);
+    in_place &= places[j] - j == places[lanes.begin] - lanes.begin;
   }
-  const int32_t first_slot = slots[lanes.begin] - lanes.begin;  // a page's own when it is in place
-  const bool begins_page = first_slot % kPageSlots == 0;
+  // Of lane 0 if the first visible lane is in place: then a page begins there.
+  const int32_t first_place = places[lanes.begin] - lanes.begin;
+  const bool begins_page = first_place % kPageSlots == 0;
   if (in_place && begins_page) {
-    view->keys = slot_keys(op.kv, first_slot, kv_head);
+    view->keys = keys_at(op.kv, first_place, kv_head);
     return;
   }
   // Most lanes stand in place in the first one's page: take it whole, then mend the others.
   const int head_dim = op.kv.head_dim;
   if (begins_page) {
-    std::memcpy(gathered, slot_keys(op.kv, first_slot, kv_head),
+    std::memcpy(gathered, keys_at(op.kv, first_place, kv_head),
                 sizeof(uint16_t) * head_dim * kPageSlots);
   }
   for (int j = lanes.begin; j < lanes.end; ++j) {
-    if (begins_page && slots[j] - j == first_slot) continue;
-    const uint16_t* key = slot_keys(op.kv, slots[j], kv_head);
+    if (begins_page && places[j] - j == first_place) continue;
+    const uint16_t* key = keys_at(op.kv, places[j], kv_head);
     for (int c = 0; c < head_dim; ++c) gathered[c * kPageSlots + j] = key[c * kPageSlots];
   }
   view->keys = gathered;
@@ -92,10 +95,10 @@ void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lan
 
 void move_kv(const MoveKv& op, int kv_head) {
   for (int i = 0; i < op.count; ++i) {
-    const uint16_t* from = slot_keys(op.kv, op.from[i], kv_head);
-    uint16_t* to = slot_keys(op.kv, op.to[i], kv_head);
+    const uint16_t* from = keys_at(op.kv, op.from[i], kv_head);
+    uint16_t* to = keys_at(op.kv, op.to[i], kv_head);
     for (int c = 0; c < op.kv.head_dim; ++c) to[c * kPageSlots] = from[c * kPageSlots];
-    std::memmove(slot_values(op.kv, op.to[i], kv_head), slot_values(op.kv, op.from[i], kv_head),
+    std::memmove(values_at(op.kv, op.to[i], kv_head), values_at(op.kv, op.from[i], kv_head),
                  sizeof(uint16_t) * op.kv.head_dim);
   }
 }

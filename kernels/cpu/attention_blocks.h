@@ -48,17 +48,22 @@ struct BlockView {
 void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
                   uint16_t* gathered, BlockView* view);
 
-/// K of a slot: channel c at [c * kPageSlots].
-inline uint16_t* slot_keys(const KvLayer& kv, int32_t slot, int kv_head) {
-  auto* page = reinterpret_cast<uint16_t*>(kv.base + slot / kPageSlots * kv.page_stride);
-  return page + static_cast<size_t>(kv_head) * kv.head_dim * kPageSlots + slot % kPageSlots;
+/// A place is page * kPageSlots + index in the page; a row's slots name places through its pages.
+inline int32_t place_of_slot(const Attention& op, const AttentionRow& row, int32_t slot) {
+  return op.pages[row.page_table + slot / kPageSlots] * kPageSlots + slot % kPageSlots;
 }
-/// V of a slot: channel c at [c].
-inline uint16_t* slot_values(const KvLayer& kv, int32_t slot, int kv_head) {
-  auto* page = reinterpret_cast<uint16_t*>(kv.base + slot / kPageSlots * kv.page_stride);
+
+/// K at a place: channel c at [c * kPageSlots].
+inline uint16_t* keys_at(const KvLayer& kv, int32_t place, int kv_head) {
+  auto* page = reinterpret_cast<uint16_t*>(kv.base + place / kPageSlots * kv.page_stride);
+  return page + static_cast<size_t>(kv_head) * kv.head_dim * kPageSlots + place % kPageSlots;
+}
+/// V at a place: channel c at [c].
+inline uint16_t* values_at(const KvLayer& kv, int32_t place, int kv_head) {
+  auto* page = reinterpret_cast<uint16_t*>(kv.base + place / kPageSlots * kv.page_stride);
   const size_t keys = static_cast<size_t>(kv.kv_heads) * kv.head_dim * kPageSlots;
   return page + keys +
-         (static_cast<size_t>(kv_head) * kPageSlots + slot % kPageSlots) * kv.head_dim;
+         (static_cast<size_t>(kv_head) * kPageSlots + place % kPageSlots) * kv.head_dim;
 }
 
 }  // namespace coppice::cpu

@@ -67,7 +67,7 @@ class CpuBackend : public Backend {
   }
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
-    return std::make_unique<PackedWeight>(parts, stacking,
+    return std::make_unique<PackedWeight>(parts, stacking, panel_memory_,
                                           [&](int count, const std::function<void(int)>& body) {
                                             pool_.run([&](int) noexcept {
                                               for (int i; (i = pool_.claim()) < count;) body(i);
@@ -83,6 +83,7 @@ class CpuBackend : public Backend {
   }
 
  private:
+  std::shared_ptr<PanelMemory> panel_memory_ = std::make_shared<PanelMemory>();
   ThreadPool pool_;
   TargetKernels kernels_;
   StepPlan plan_;

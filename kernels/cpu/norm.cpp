@@ -1,3 +1,4 @@
+// RMS norm as plain loops, compiled once for each dispatch target.
 #include "kernels/cpu/norm.h"
 
 #include <cmath>

@@ -16,30 +16,42 @@
 namespace coppice::cpu {
 
 struct PanelLayout {
-  int bits;       // of a stored value: 4, 5, 6 or 8; float types: 16 or 32
-  int offset;     // stored value = q + offset, always 0..2^bits-1
-  bool minimum;   // has a minimum
-  bool k_type;    // scales of two levels, records of 256 inputs
+  int bits;      // of a stored value: 4, 5, 6 or 8; float types: 16 or 32
+  int offset;    // stored value = q + offset, always 0..2^bits-1
+  bool minimum;  // has a minimum
+  bool k_type;   // scales of two levels, records of 256 inputs
 };
 
 constexpr PanelLayout panel_layout(DType type) {
   switch (type) {
-    case DType::q4_0: return {4, 8, false, false};
-    case DType::q4_1: return {4, 0, true, false};
-    case DType::q5_0: return {5, 16, false, false};
-    case DType::q5_1: return {5, 0, true, false};
-    case DType::q8_0: return {8, 128, false, false};
-    case DType::q4_k: return {4, 0, true, true};
-    case DType::q5_k: return {5, 0, true, true};
-    case DType::q6_k: return {6, 32, false, true};
+    case DType::q4_0:
+      return {4, 8, false, false};
+    case DType::q4_1:
+      return {4, 0, true, false};
+    case DType::q5_0:
+      return {5, 16, false, false};
+    case DType::q5_1:
+      return {5, 0, true, false};
+    case DType::q8_0:
+      return {8, 128, false, false};
+    case DType::q4_k:
+      return {4, 0, true, true};
+    case DType::q5_k:
+      return {5, 0, true, true};
+    case DType::q6_k:
+      return {6, 32, false, true};
     case DType::f16:
-    case DType::bf16: return {16, 0, false, false};
-    case DType::f32: break;
+    case DType::bf16:
+      return {16, 0, false, false};
+    case DType::f32:
+      break;
   }
   return {32, 0, false, false};
 }
 
-constexpr bool is_float(DType type) { return panel_layout(type).bits >= 16; }
+constexpr bool is_float(DType type) {
+  return panel_layout(type).bits >= 16;
+}
 
 /// Inputs of a record, and where its scales begin.
 constexpr int record_inputs(DType type) {

@@ -46,10 +46,10 @@ struct Panels {
 struct IntegerBlock {
   int8_t value[kRowGroup][kBlock];
   float scale[kRowGroup];
-  float sum[kRowGroup];              // of the 32 values, for weights that have a minimum
-  int32_t minus_8_sum[kRowGroup];    // -8 times the sum: weights stored as q + 8
-  int32_t minus_16_sum[kRowGroup];   // q + 16
-  int32_t minus_128_sum[kRowGroup];  // q + 128
+  float sum[kRowGroup];                     // of the 32 values, for weights that have a minimum
+  int32_t minus_8_sum[kRowGroup];           // -8 times the sum: weights stored as q + 8
+  int32_t minus_16_sum[kRowGroup];          // q + 16
+  int32_t minus_128_sum[kRowGroup];         // q + 128
   int32_t minus_32_half_sum[2][kRowGroup];  // q + 32, values 0..15 and 16..31
 };
 struct FloatBlock {
@@ -65,8 +65,12 @@ struct Activations {
   FloatBlock* floats = nullptr;      // float_bytes(rows, inputs), or null
 };
 
-constexpr int block_count(int inputs) { return (inputs + kBlock - 1) / kBlock; }
-constexpr int row_groups(int rows) { return (rows + kRowGroup - 1) / kRowGroup; }
+constexpr int block_count(int inputs) {
+  return (inputs + kBlock - 1) / kBlock;
+}
+constexpr int row_groups(int rows) {
+  return (rows + kRowGroup - 1) / kRowGroup;
+}
 constexpr size_t integer_bytes(int rows, int inputs) {
   return sizeof(IntegerBlock) * row_groups(rows) * block_count(inputs);
 }

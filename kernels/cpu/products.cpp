@@ -1,8 +1,10 @@
 // Packing weights into panels, reading a row back, and the list of instruction sets.
 #include "kernels/cpu/products.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/blocks.h"
 #include "kernels/base/error.h"
@@ -143,17 +145,26 @@ void pack_floats(const TensorView& view, int64_t first_row, uint8_t* panel) {
 
 void pack_panel(const TensorView& view, int64_t first_row, uint8_t* panel) {
   switch (view.type) {
-    case DType::q4_0: return pack_blocks<BlockQ4_0, DType::q4_0>(view, first_row, panel);
-    case DType::q4_1: return pack_blocks<BlockQ4_1, DType::q4_1>(view, first_row, panel);
-    case DType::q5_0: return pack_blocks<BlockQ5_0, DType::q5_0>(view, first_row, panel);
-    case DType::q5_1: return pack_blocks<BlockQ5_1, DType::q5_1>(view, first_row, panel);
-    case DType::q8_0: return pack_blocks<BlockQ8_0, DType::q8_0>(view, first_row, panel);
-    case DType::q4_k: return pack_blocks<BlockQ4_K, DType::q4_k>(view, first_row, panel);
-    case DType::q5_k: return pack_blocks<BlockQ5_K, DType::q5_k>(view, first_row, panel);
-    case DType::q6_k: return pack_blocks<BlockQ6_K, DType::q6_k>(view, first_row, panel);
+    case DType::q4_0:
+      return pack_blocks<BlockQ4_0, DType::q4_0>(view, first_row, panel);
+    case DType::q4_1:
+      return pack_blocks<BlockQ4_1, DType::q4_1>(view, first_row, panel);
+    case DType::q5_0:
+      return pack_blocks<BlockQ5_0, DType::q5_0>(view, first_row, panel);
+    case DType::q5_1:
+      return pack_blocks<BlockQ5_1, DType::q5_1>(view, first_row, panel);
+    case DType::q8_0:
+      return pack_blocks<BlockQ8_0, DType::q8_0>(view, first_row, panel);
+    case DType::q4_k:
+      return pack_blocks<BlockQ4_K, DType::q4_k>(view, first_row, panel);
+    case DType::q5_k:
+      return pack_blocks<BlockQ5_K, DType::q5_k>(view, first_row, panel);
+    case DType::q6_k:
+      return pack_blocks<BlockQ6_K, DType::q6_k>(view, first_row, panel);
     case DType::f32:
     case DType::f16:
-    case DType::bf16: return pack_floats(view, first_row, panel);
+    case DType::bf16:
+      return pack_floats(view, first_row, panel);
   }
 }
 
@@ -162,26 +173,28 @@ size_t panel_bytes(const TensorView& view) {
          static_cast<size_t>(record_bytes(view.type));
 }
 
-constexpr size_t kHugePage = size_t{2} << 20;
-
-/// Zeroed, on huge pages where there are any: a step walks all of it, and the walk through small
-/// pages costs a translation every 4 KiB.
-uint8_t* allocate(size_t bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-  const size_t whole = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, whole);
-  if (memory == nullptr) throw Failure("cpu weights: {} bytes could not be allocated", bytes);
-#if defined(__linux__)
-  if (alignment == kHugePage) madvise(memory, whole, MADV_HUGEPAGE);
-#endif
-  return static_cast<uint8_t*>(memory);
-}
-
 }  // namespace
 
+uint8_t* PanelMemory::take(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20, kRegion = size_t{64} << 20;
+  bytes = (bytes + 63) / 64 * 64;
+  if (bytes > left_) {
+    const size_t size = (std::max(bytes, kRegion) + kHugePage - 1) / kHugePage * kHugePage;
+    regions_.emplace_back(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, size)), std::free);
+    if (regions_.back() == nullptr) throw Failure("cpu weights: no memory for {} bytes more", size);
+#if defined(__linux__)
+    madvise(regions_.back().get(), size, MADV_HUGEPAGE);  // as good without, only slower
+#endif
+    next_ = regions_.back().get();
+    left_ = size;
+  }
+  left_ -= bytes;
+  return std::exchange(next_, next_ + bytes);
+}
+
 PackedWeight::PackedWeight(std::span<const TensorView> parts, Stacking stacking,
-                           const ParallelFor& parallel_for)
-    : memory_(nullptr, std::free) {
+                           std::shared_ptr<PanelMemory> memory, const ParallelFor& parallel_for)
+    : memory_(std::move(memory)) {
   COPPICE_CHECK(!parts.empty());
   panels_.gated = stacking == Stacking::gated;
   COPPICE_CHECK(!panels_.gated || parts.size() == 2);
@@ -189,8 +202,9 @@ PackedWeight::PackedWeight(std::span<const TensorView> parts, Stacking stacking,
   std::vector<size_t> begin;
   for (const TensorView& view : parts) {
     if (view.cols != parts[0].cols || (panels_.gated && view.rows != parts[0].rows)) {
-      throw Error("packed weight: parts of {} x {} and {} x {} cannot be joined; the file is broken",
-                  parts[0].rows, parts[0].cols, view.rows, view.cols);
+      throw Error(
+          "packed weight: parts of {} x {} and {} x {} cannot be joined; the file is broken",
+          parts[0].rows, parts[0].cols, view.rows, view.cols);
     }
     PanelPart part;
     part.type = view.type;
@@ -210,10 +224,10 @@ PackedWeight::PackedWeight(std::span<const TensorView> parts, Stacking stacking,
     parts_.push_back(part);
   }
   inputs = panels_.inputs;
-  memory_.reset(allocate(bytes));
+  uint8_t* const all = memory_->take(bytes);
   for (size_t i = 0; i < parts_.size(); ++i) {
     PanelPart& part = parts_[i];
-    uint8_t* data = memory_.get() + begin[i];
+    uint8_t* data = all + begin[i];
     part.data = data;
     parallel_for(panel_count(part.outputs), [&](int p) {
       uint8_t* panel = data + static_cast<size_t>(p) * part.panel_bytes;
@@ -284,18 +298,28 @@ void embed_row(const Panels& table, int32_t row, float scale, float* out) {
   const uint8_t* panel = part.data + static_cast<size_t>(row / kPanelOutputs) * part.panel_bytes;
   const int i = row % kPanelOutputs, n = table.inputs;
   switch (part.type) {
-    case DType::q4_0: return read_row<DType::q4_0>(panel, i, n, scale, out);
-    case DType::q4_1: return read_row<DType::q4_1>(panel, i, n, scale, out);
-    case DType::q5_0: return read_row<DType::q5_0>(panel, i, n, scale, out);
-    case DType::q5_1: return read_row<DType::q5_1>(panel, i, n, scale, out);
-    case DType::q8_0: return read_row<DType::q8_0>(panel, i, n, scale, out);
-    case DType::q4_k: return read_row<DType::q4_k>(panel, i, n, scale, out);
-    case DType::q5_k: return read_row<DType::q5_k>(panel, i, n, scale, out);
-    case DType::q6_k: return read_row<DType::q6_k>(panel, i, n, scale, out);
+    case DType::q4_0:
+      return read_row<DType::q4_0>(panel, i, n, scale, out);
+    case DType::q4_1:
+      return read_row<DType::q4_1>(panel, i, n, scale, out);
+    case DType::q5_0:
+      return read_row<DType::q5_0>(panel, i, n, scale, out);
+    case DType::q5_1:
+      return read_row<DType::q5_1>(panel, i, n, scale, out);
+    case DType::q8_0:
+      return read_row<DType::q8_0>(panel, i, n, scale, out);
+    case DType::q4_k:
+      return read_row<DType::q4_k>(panel, i, n, scale, out);
+    case DType::q5_k:
+      return read_row<DType::q5_k>(panel, i, n, scale, out);
+    case DType::q6_k:
+      return read_row<DType::q6_k>(panel, i, n, scale, out);
     case DType::f32:
       return read_floats<float>(panel, i, n, scale, out, [](float value) { return value; });
-    case DType::f16: return read_floats<uint16_t>(panel, i, n, scale, out, half_to_float);
-    case DType::bf16: return read_floats<uint16_t>(panel, i, n, scale, out, bfloat16_to_float);
+    case DType::f16:
+      return read_floats<uint16_t>(panel, i, n, scale, out, half_to_float);
+    case DType::bf16:
+      return read_floats<uint16_t>(panel, i, n, scale, out, bfloat16_to_float);
   }
 }
 

@@ -1,6 +1,7 @@
 // Products with AVX2: vpmaddubsw partial sums in 16 bits, as many as cannot overflow, then one
-// vpmaddwd. A tile is 16 outputs by 4 rows; per row and 8 x 32 values of 4 bits: 8 vpmaddubsw,
+// vpmaddwd. A tile is 8 outputs by up to 8 rows; per row and 8 x 32 values of 4 bits: 8 vpmaddubsw,
 // 7 vpaddw, 1 vpmaddwd, one conversion and two or three float operations.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "kernels/cpu/product_sets.h"
@@ -19,7 +20,7 @@ struct Ints16 {
 struct Avx2 {
   using Floats = Floats16;
   using Ints = Ints16;
-  static constexpr int kTileRows = 4;
+  static constexpr int kTileRows = 8;
 
   static Floats zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static Floats fill(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
@@ -88,8 +89,7 @@ struct Avx2 {
         _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
     const __m256i eight = _mm256_add_epi32(low, high);
-    __m128i four =
-        _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
     four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
   }
@@ -116,46 +116,24 @@ struct Avx2 {
     }
   }
 
-  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6 bits.
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
   template <int kBits, int kOffset, int kRows, class Each>
   [[gnu::always_inline]] static void sums(const uint8_t* values, const TileBlock& x,
                                           const Each& each) {
-    Ints pairs[kRows];      // 16-bit sums not yet widened
-    Ints sum[2][kRows];
-    if constexpr (kBits == 8) {  // as two values of 4 bits: 8 * 2 * 15 * 127 < 2^15
-      repeat<2>([&](auto high) __attribute__((always_inline)) {
-        repeat<8>([&](auto g) __attribute__((always_inline)) {
-          const Ints w = nibbles<high.value>(values + 64 * g.value);
-          multiply_add<g.value == 0, kRows>(pairs, w, x, g.value);
-        });
-        widen<high.value == 0, kOffset, kRows>(sum[0], pairs, x, 0, high.value == 0 ? 1 : 16);
-      });
-    } else {
-      // 16-bit sums hold 8 groups of 4 inputs at 4 bits, 4 at 5 (4 * 2 * 31 * 127), 2 at 6.
-      constexpr int kGroups = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
-      constexpr int kHalves = kBits == 6 ? 2 : 1;
-      repeat<8>([&](auto g) __attribute__((always_inline)) {
-        const Ints w = unpack<kBits, g.value>(values);
-        multiply_add<g.value % kGroups == 0, kRows>(pairs, w, x, g.value);
-        if constexpr ((g.value + 1) % kGroups == 0) {
-          constexpr int kHalf = kHalves * g.value / 8;
-          constexpr bool kFirst = g.value + 1 - kGroups == 8 / kHalves * kHalf;
-          widen<kFirst, kOffset, kRows>(sum[kHalf], pairs, x, kHalf, 1);
-        }
-      });
-    }
+    __m256i low[2][kRows], high[2][kRows];
+    sums_of_8<kBits, kOffset, kRows>(values, x, low);
+    sums_of_8<kBits, kOffset, kRows>(values + 32, reread(x), high);
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-      each(r, sum[0][r.value], sum[kBits == 6][r.value]);
+      constexpr int kSecond = kBits == 6;
+      each(r, Ints{low[0][r.value], high[0][r.value]},
+           Ints{low[kSecond][r.value], high[kSecond][r.value]});
     });
   }
 
  private:
   static __m128i load_16(const uint8_t* bytes) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-  }
-  static Ints load_64(const uint8_t* bytes) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)),
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32))};
   }
   static __m256 from_bfloats(const uint8_t* eight) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(eight)), 16));
@@ -165,59 +143,91 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_set1_epi32(0x3f800000)));
   }
 
-  template <int kHigh>
-  [[gnu::always_inline]] static Ints nibbles(const uint8_t* bytes) {
-    const __m256i mask = _mm256_set1_epi8(15);
-    Ints v = load_64(bytes);
-    if constexpr (kHigh) v = {_mm256_srli_epi16(v.low, 4), _mm256_srli_epi16(v.high, 4)};
-    return {_mm256_and_si256(v.low, mask), _mm256_and_si256(v.high, mask)};
+  static __m256i load_32(const uint8_t* bytes) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
   }
-  template <int kShift>
-  [[gnu::always_inline]] static __m256i high_bits(__m256i bits, char mask) {
-    if constexpr (kShift > 0) bits = _mm256_slli_epi16(bits, kShift);
-    if constexpr (kShift < 0) bits = _mm256_srli_epi16(bits, -kShift);
-    return _mm256_and_si256(bits, _mm256_set1_epi8(mask));
+
+  /// The same block to the processor, another to the compiler, which would else keep all broadcast
+  /// activations for their second use, on the stack: a store and a load in place of a load.
+  static TileBlock reread(TileBlock x) {
+    asm volatile("" : "+r"(x.block));
+    return x;
+  }
+
+  /// The integer sums of 8 outputs and kRows rows.
+  template <int kBits, int kOffset, int kRows>
+  [[gnu::always_inline]] static void sums_of_8(const uint8_t* values, const TileBlock& x,
+                                               __m256i (&sum)[2][kRows]) {
+    __m256i pairs[kRows];        // 16-bit sums not yet widened
+    if constexpr (kBits == 8) {  // as two values of 4 bits: 8 * 2 * 15 * 127 < 2^15
+      repeat<2>([&](auto high) __attribute__((always_inline)) {
+        const TileBlock again = reread(x);
+        repeat<8>([&](auto g) __attribute__((always_inline)) {
+          multiply_add<g.value == 0, kRows>(pairs, nibbles<high.value>(values + 64 * g.value),
+                                            again, g.value);
+        });
+        widen<high.value == 0, kOffset, kRows>(sum[0], pairs, x, 0, high.value == 0 ? 1 : 16);
+      });
+    } else {
+      // 16-bit sums hold 8 groups of 4 inputs at 4 bits, 4 at 5 (4 * 2 * 31 * 127), 2 at 6.
+      constexpr int kGroups = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
+      constexpr int kHalves = kBits == 6 ? 2 : 1;
+      repeat<8>([&](auto g) __attribute__((always_inline)) {
+        multiply_add<g.value % kGroups == 0, kRows>(pairs, unpack<kBits, g.value>(values), x,
+                                                    g.value);
+        if constexpr ((g.value + 1) % kGroups == 0) {
+          constexpr int kHalf = kHalves * g.value / 8;
+          constexpr bool kFirst = g.value + 1 - kGroups == 8 / kHalves * kHalf;
+          widen<kFirst, kOffset, kRows>(sum[kHalf], pairs, x, kHalf, 1);
+        }
+      });
+    }
+  }
+
+  template <int kHigh>
+  [[gnu::always_inline]] static __m256i nibbles(const uint8_t* bytes) {
+    __m256i v = load_32(bytes);
+    if constexpr (kHigh) v = _mm256_srli_epi16(v, 4);
+    return _mm256_and_si256(v, _mm256_set1_epi8(15));
   }
   /// The stored values of inputs 4 kGroup..4 kGroup+3, as unsigned bytes.
   template <int kBits, int kGroup>
-  [[gnu::always_inline]] static Ints unpack(const uint8_t* values) {
-    const Ints low = nibbles<kGroup % 2>(values + 64 * (kGroup / 2));
+  [[gnu::always_inline]] static __m256i unpack(const uint8_t* values) {
+    const __m256i low = nibbles<kGroup % 2>(values + 64 * (kGroup / 2));
     if constexpr (kBits == 4) return low;
     constexpr int kShift = kBits == 5 ? 4 - kGroup : 4 - 2 * (kGroup % 4);
     constexpr char kMask = kBits == 5 ? 0x10 : 0x30;
-    const Ints bits = load_64(values + 256 + (kBits == 6 ? 64 * (kGroup / 4) : 0));
-    return {_mm256_or_si256(low.low, high_bits<kShift>(bits.low, kMask)),
-            _mm256_or_si256(low.high, high_bits<kShift>(bits.high, kMask))};
+    __m256i bits = load_32(values + 256 + (kBits == 6 ? 64 * (kGroup / 4) : 0));
+    if constexpr (kShift > 0) bits = _mm256_slli_epi16(bits, kShift);
+    if constexpr (kShift < 0) bits = _mm256_srli_epi16(bits, -kShift);
+    return _mm256_or_si256(low, _mm256_and_si256(bits, _mm256_set1_epi8(kMask)));
   }
 
   /// pairs[r] (+)= w times inputs 4 group..4 group+3 of row r, two at a time.
   template <bool kFirst, int kRows>
-  [[gnu::always_inline]] static void multiply_add(Ints (&pairs)[kRows], Ints w, const TileBlock& x,
-                                                  int group) {
+  [[gnu::always_inline]] static void multiply_add(__m256i (&pairs)[kRows], __m256i w,
+                                                  const TileBlock& x, int group) {
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
       int32_t bits;
       std::memcpy(&bits, x.value(r.value) + 4 * group, sizeof(bits));
-      const __m256i four = _mm256_set1_epi32(bits);
-      const Ints p = {_mm256_maddubs_epi16(w.low, four), _mm256_maddubs_epi16(w.high, four)};
-      Ints& sum = pairs[r.value];
-      sum = kFirst ? p : Ints{_mm256_add_epi16(sum.low, p.low), _mm256_add_epi16(sum.high, p.high)};
+      const __m256i products = _mm256_maddubs_epi16(w, _mm256_set1_epi32(bits));
+      pairs[r.value] = kFirst ? products : _mm256_add_epi16(pairs[r.value], products);
+      asm("" : "+x"(pairs[r.value]));  // else the sums become trees, with all products alive
     });
   }
 
   /// sum[r] (+)= factor * pairs[r], in 32 bits; the first starts from minus the offset's share.
   template <bool kFirst, int kOffset, int kRows>
-  [[gnu::always_inline]] static void widen(Ints (&sum)[kRows], const Ints (&pairs)[kRows],
+  [[gnu::always_inline]] static void widen(__m256i (&sum)[kRows], const __m256i (&pairs)[kRows],
                                            const TileBlock& x, int half, short factor) {
-    const __m256i factors = _mm256_set1_epi16(factor);
     repeat<kRows>([&](auto r) __attribute__((always_inline)) {
-      const Ints p = pairs[r.value];
-      const Ints wide = {_mm256_madd_epi16(p.low, factors), _mm256_madd_epi16(p.high, factors)};
-      if constexpr (kFirst && kOffset == 0) {
-        sum[r.value] = wide;
+      const __m256i wide = _mm256_madd_epi16(pairs[r.value], _mm256_set1_epi16(factor));
+      if constexpr (!kFirst) {
+        sum[r.value] = _mm256_add_epi32(sum[r.value], wide);
+      } else if constexpr (kOffset != 0) {
+        sum[r.value] = _mm256_add_epi32(start_of<Avx2, kOffset>(x, r.value, half).low, wide);
       } else {
-        const Ints from = kFirst ? start_of<Avx2, kOffset>(x, r.value, half) : sum[r.value];
-        sum[r.value] = {_mm256_add_epi32(from.low, wide.low),
-                        _mm256_add_epi32(from.high, wide.high)};
+        sum[r.value] = wide;
       }
     });
   }
@@ -228,3 +238,4 @@ struct Avx2 {
 constinit const ProductKernels kAvx2Products = product_kernels_of<Avx2>("avx2");
 
 }  // namespace coppice::cpu
+#endif

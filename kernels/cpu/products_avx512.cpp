@@ -1,5 +1,6 @@
 // Products with AVX-512 without VNNI: vpmaddubsw partial sums in 16 bits, as many as cannot
 // overflow, then one vpmaddwd. Per row and 16 x 32 values of 4 bits: 8 + 7 + 1 operations.
+#if defined(__x86_64__)
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/product_sets.h"
 
@@ -9,7 +10,8 @@ namespace {
 struct Avx512 : LanesAvx512 {
   static constexpr int kTileRows = 8;
 
-  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6 bits.
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
   template <int kBits, int kOffset, int kRows, class Each>
   [[gnu::always_inline]] static void sums(const uint8_t* values, const TileBlock& x,
                                           const Each& each) {
@@ -50,8 +52,7 @@ struct Avx512 : LanesAvx512 {
     __m512i sum = _mm512_maddubs_epi16(w[kFirst], broadcast_bytes(x + 4 * kFirst));
     repeat<kLast - kFirst - 1>([&](auto i) __attribute__((always_inline)) {
       constexpr int kGroup = kFirst + 1 + i.value;
-      sum = _mm512_add_epi16(sum,
-                             _mm512_maddubs_epi16(w[kGroup], broadcast_bytes(x + 4 * kGroup)));
+      sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(w[kGroup], broadcast_bytes(x + 4 * kGroup)));
     });
     return sum;
   }
@@ -65,3 +66,4 @@ struct Avx512 : LanesAvx512 {
 constinit const ProductKernels kAvx512Products = product_kernels_of<Avx512>("avx512");
 
 }  // namespace coppice::cpu
+#endif

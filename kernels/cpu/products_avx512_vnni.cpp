@@ -1,5 +1,6 @@
 // Products with AVX-512 VNNI: one vpdpbusd multiplies 16 outputs by 4 inputs of a row. Per row and
 // 16 x 32 values: 8 of them, one conversion, two or three float operations.
+#if defined(__x86_64__)
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/product_sets.h"
 
@@ -9,7 +10,8 @@ namespace {
 struct Avx512Vnni : LanesAvx512 {
   static constexpr int kTileRows = 16;
 
-  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6 bits.
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
   template <int kBits, int kOffset, int kRows, class Each>
   [[gnu::always_inline]] static void sums(const uint8_t* values, const TileBlock& x,
                                           const Each& each) {
@@ -36,3 +38,4 @@ struct Avx512Vnni : LanesAvx512 {
 constinit const ProductKernels kAvx512VnniProducts = product_kernels_of<Avx512Vnni>("avx512_vnni");
 
 }  // namespace coppice::cpu
+#endif

@@ -1,4 +1,5 @@
-// Products in plain C++, for machines without a vector set of ours and as the tests' second opinion.
+// Products in plain C++, for machines without a vector set of ours and as the tests' second
+// opinion.
 #include <cmath>
 
 #include "kernels/base/dtype.h"
@@ -114,7 +115,8 @@ struct Scalar {
     return result;
   }
 
-  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6 bits.
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
   template <int kBits, int kOffset, int kRows, class Each>
   static void sums(const uint8_t* values, const TileBlock& x, const Each& each) {
     constexpr int kHalves = kBits == 6 ? 2 : 1;

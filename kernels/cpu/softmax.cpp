@@ -1,3 +1,4 @@
+// The softmax of kernels/shared/warp.h, several lanes at a time and with the same bits.
 #include "kernels/cpu/softmax.h"
 
 #include "kernels/cpu/simd.h"

@@ -1,3 +1,4 @@
+// What each thread does for each op, phase by phase.
 #include "kernels/cpu/step.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Sizes the scratch memory of a step and cuts attention into pieces for the threads.
 #include "kernels/cpu/step_plan.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Spin a little, then sleep: how the pool's threads wait for work and for each other.
 #include "kernels/cpu/thread_pool.h"
 
 #include <chrono>

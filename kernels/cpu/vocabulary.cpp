@@ -1,3 +1,4 @@
+// Work on one row of logits: argmax and its Gumbel-noised kin, for every dispatch target.
 #include "kernels/cpu/vocabulary.h"
 
 #include <algorithm>
@@ -299,6 +300,9 @@ int32_t gumbel_argmax(const float* x, int n, double inverse_temperature, NoiseKe
     }
     bound.set_best(winner.score);
   }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  _mm256_zeroupper();  // g++ 12 forgets it here: the caller's SSE code would crawl
+#endif
   offer_all(x, inverse_temperature, key, position, first, n, &winner);
   return winner.token;
 }
