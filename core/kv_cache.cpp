@@ -108,6 +108,14 @@ void KVCache::commit(Tail&& tail, std::span<const int> kept) {
   release_behind(owner);
 }
 
+void KVCache::commit_all(Tail&& tail) {
+  COPPICE_CHECK(tail.cache_ == this);
+  tail.cache_ = nullptr;
+  Sequence& owner = at(tail.sequence_);
+  owner.committed += tail.rows_;
+  owner.has_tail = false;
+}
+
 void KVCache::truncate(SeqId sequence, int committed) {
   Sequence& owner = at(sequence);
   COPPICE_CHECK(!owner.has_tail && committed >= 0 && committed <= owner.committed);

@@ -61,6 +61,8 @@ class KVCache {
   /// Keeps the rows at these offsets of the tail (strictly ascending), moved to follow the
   /// committed ones in every layer, and gives back the pages behind them.
   void commit(Tail&& tail, std::span<const int> kept);
+  /// Keeps every row of the tail.
+  void commit_all(Tail&& tail);
   /// Forgets committed slots from `committed` on; the sequence has no tail.
   void truncate(SeqId sequence, int committed);
 

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
+
+#include "core/quote.h"
 
 namespace coppice {
 namespace {
 
-constexpr size_t kLongestWord = 64;   // longer ones are compared with nothing
-constexpr size_t kLongestQuote = 60;  // bytes of user text in a message
+constexpr size_t kLongestWord = 64;  // longer ones are compared with nothing
 
 /// Levenshtein distance with adjacent swaps (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -84,20 +84,6 @@ std::string suggest_word(std::string_view word, std::span<const std::string_view
   const std::string_view nearest = nearest_word(word, words);
   if (!nearest.empty()) return fmt::format("; did you mean '{}'?", nearest);
   return fmt::format("; there are: {}", fmt::join(words, ", "));
-}
-
-std::string quote(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text.substr(0, kLongestQuote)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  out += text.size() > kLongestQuote ? "...'" : "'";
-  return out;
 }
 
 double shortest_double(float value) {

@@ -59,8 +59,6 @@ void check_keys(const OptionMap& map, std::span<const OptionDoc> valid, std::str
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> words);
 /// "; did you mean 'x'?" or "; there are: a, b": the remedy for an unknown word.
 std::string suggest_word(std::string_view word, std::span<const std::string_view> words);
-/// User text that is safe inside a one-line message: quoted, escaped, cut when long.
-std::string quote(std::string_view text);
 /// A value as a config file writes it: true, 3, 0.5, "text", [1, 2].
 std::string option_text(const OptionValue& value);
 /// The double that prints as the float does: 0.1f gives 0.1.

@@ -1,5 +1,5 @@
-// Text from a file or a user, made fit for a one-line message: in single quotes, bytes outside
-// printable ASCII escaped, long text cut in the middle.
+// Text from a file or a user, made fit for one line of a message or a table: control characters and
+// bytes that are not UTF-8 are escaped.
 //
 //   throw Error("{}: key {} occurs twice", file, quote(key));
 #pragma once
@@ -9,7 +9,10 @@
 
 namespace coppice {
 
-/// 'abc', 'a\x00b', 'first 60 bytes...last 20 bytes'.
+/// "a\x0ab", "caf\xe9" (an ill-formed byte), "naïve". A backslash is doubled.
+std::string escape(std::string_view text);
+
+/// Escaped, in single quotes; the middle of a text longer than about 80 characters is left out.
 std::string quote(std::string_view text);
 
 }  // namespace coppice

@@ -26,7 +26,7 @@ inline constexpr int kPointMass = -1;
 class QRows {
  public:
   struct Row {
-    std::span<const int32_t> ids;  // empty: dense, index = token id; else ascending
+    std::span<const int32_t> ids;  // empty: dense, index = token id; else strictly ascending
     std::span<const float> p;
     bool without_replacement = false;  // siblings were drawn without replacement from this row
     float probability(int32_t token) const;
@@ -65,8 +65,9 @@ class TokenTree {
   /// `most_depth`.
   void reset(int32_t root, int capacity, int most_depth = INT_MAX);
   /// The node's index, or -1 when the tree is full or the node would stand too deep. The parent
-  /// exists; a verify node hangs under a verify node; a point-mass node differs from its point-mass
-  /// siblings.
+  /// exists; a verify node hangs under a verify node, and differs from its point-mass siblings when
+  /// it is a point mass, from those drawn from its row when that is without replacement; a drawn
+  /// token has a probability above 0 in its row. Anything else aborts.
   int add(const TreeNode& node);
 
   int size() const { return static_cast<int>(token_.size()); }  // node 0 included

@@ -264,8 +264,8 @@ void Engine::append(Sequence& sequence, const ForwardOutput& output, int index) 
     if (sequence.request.logprobs >= 0) {
       const std::span<const float> logits(node_logits_[static_cast<size_t>(node)],
                                           static_cast<size_t>(output.vocabulary));
-      answer.logprobs.push_back(log_probability(logits.first(static_cast<size_t>(vocabulary_)),
-                                                token, sequence.request.logprobs));
+      answer.logprobs.push_back(raw_log_probabilities(
+          logits.first(static_cast<size_t>(vocabulary_)), token, sequence.request.logprobs));
     }
     sequence.tokens.push_back(token);
     answer.ids.push_back(token);

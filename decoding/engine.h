@@ -47,7 +47,7 @@ struct Answer {
   int prefill_emitted = 0;  // tokens the prefill's last pass gave: 1, or 0 when it failed
   double ttft_ms = 0;       // from the request's first pass to its first token
   double decode_ms = 0;     // from its first token to its last
-  std::vector<TokenLogProbability> logprobs;
+  std::vector<RawLogProbabilities> logprobs;  // one an id, when asked for
 };
 
 struct EngineLimits {

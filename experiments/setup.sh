@@ -7,7 +7,7 @@
 #   build release coppice
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cache=${COPPICE_CACHE:-${XDG_CACHE_HOME:-${HOME:-$root}/.cache}}
+cache=${XDG_CACHE_HOME:-${HOME:-$root}/.cache}
 COPPICE_MODELS=$(realpath -m "${COPPICE_MODELS:-$cache/coppice/models}")
 export COPPICE_MODELS
 
@@ -60,7 +60,7 @@ install_packages() {
   "${as_root[@]}" apt-get -q update > "$log" 2>&1 || true
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qy -o DPkg::Lock::Timeout=300 \
     install --no-install-recommends "${missing[@]}" >> "$log" 2>&1 < /dev/null ||
-    die "apt-get install ${missing[*]}: $(grep '^E:' "$log" | tail -n 1) (all of it: $log)"
+    die "apt-get could not install them: $(grep -m 1 '^E:' "$log"); more in $log"
   rm -f "$log"
 }
 

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <optional>
 
+#include "core/quote.h"
+
 namespace coppice {
 namespace {
 
@@ -160,19 +162,18 @@ Override parse_override(std::string_view assignment) {
   if (last > first) out.label = path.substr(first + 1, last - first - 1);
   out.key = path.substr(last + 1);
   out.place = fmt::format("--set {}", path);
-
-  const std::string_view value = assignment.substr(equals + 1);
-  try {
-    const toml::table table = parse(fmt::format("value = {}", value), out.place);
-    // More than one key: the text brought lines of its own.
-    if (table.size() == 1) {
-      out.value = to_option_value(table.begin()->second, out.key, out.place);
-      return out;
-    }
-  } catch (const Error&) {
-  }
-  out.value = std::string(value);
+  out.value = parse_value(assignment.substr(equals + 1));
   return out;
+}
+
+OptionValue parse_value(std::string_view text) {
+  try {
+    const toml::table table = parse(fmt::format("value = {}", text), "");
+    // More than one key: the text brought lines of its own.
+    if (table.size() == 1) return to_option_value(table.begin()->second, "value", "");
+  } catch (const Error&) {  // no TOML
+  }
+  return std::string(text);
 }
 
 }  // namespace coppice

@@ -38,4 +38,7 @@ struct Override {
 /// table's name is missing.
 Override parse_override(std::string_view assignment);
 
+/// VALUE alone, by the same rule: "3", "[1, 2]", "coupled".
+OptionValue parse_value(std::string_view text);
+
 }  // namespace coppice

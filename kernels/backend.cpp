@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/reference/reference.h"
 
 namespace coppice {
@@ -42,7 +43,7 @@ Buffer allocate_host(size_t bytes) {
 }
 
 std::span<const BackendEntry> backends() {
-  static const BackendEntry entries[] = {reference_entry()};
+  static const BackendEntry entries[] = {cpu_entry(), reference_entry()};
   return entries;
 }
 

@@ -21,6 +21,8 @@ if [ -z "${COPPICE_DATA:-}" ] && [ -d "$root/../shared/data" ]; then
   export COPPICE_DATA
 fi
 
+export UBSAN_OPTIONS=print_stacktrace=1
+
 run_tests() {  # run_tests PRESET
   build "$1" all -DCOPPICE_TESTS=ON
   say "Testing ($1)"

@@ -14,7 +14,7 @@
 
 namespace coppice::test {
 
-struct TinyShape {
+struct TinyFileShape {
   uint32_t dim = 64;
   uint32_t ffn = 96;
   uint32_t heads = 4;
@@ -38,7 +38,7 @@ inline void add_random(GgufImage& image, std::mt19937& random, const std::string
 }
 
 /// "llama", "qwen2" or "gemma3"; the output layer is tied. Has no tokenizer keys.
-inline GgufImage tiny_model(const std::string& architecture, const TinyShape& s = {},
+inline GgufImage tiny_model(const std::string& architecture, const TinyFileShape& s = {},
                             uint32_t seed = 1) {
   GgufImage image;
   const auto key = [&](const std::string& name) { return architecture + "." + name; };

@@ -1,182 +1,160 @@
-// Vocabularies from model files: what is read, and what is refused with the file's and key's name.
-#include <gmock/gmock.h>
+// The cpu backend's functions over a row of logits against plain loops, on every target: ties,
+// -inf, NaN, and Gumbel-max token for token as its definition.
+#include "kernels/cpu/vocabulary.h"
+
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <algorithm>
+#include <cmath>
 #include <limits>
-#include <string>
+#include <numeric>
+#include <random>
 #include <vector>
 
-#include "core/tokenizer.h"
-#include "kernels/base/error.h"
-#include "tests/gguf_writer.h"
-#include "tests/tiny_vocabulary.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/shared/gumbel.h"
 
-namespace coppice {
+namespace coppice::cpu {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
-using Strings = std::vector<std::string>;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kSizes[] = {1, 2, 7, 31, 33, 64, 129, 1000};
 
-/// Three letters, two tokens made by merges, two controls.
-test::GgufImage byte_image() {
-  test::GgufImage image;
-  image.key("tokenizer.ggml.model", "gpt2").key("tokenizer.ggml.pre", "qwen2");
-  image.key("tokenizer.ggml.tokens", Strings{"a", "b", "c", "ab", "abc", "<s>", "<|im_end|>"});
-  image.key("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1, 1, 1, 1, 3, 3});
-  image.key("tokenizer.ggml.merges", Strings{"a b", "ab c"});
-  image.key("tokenizer.ggml.bos_token_id", uint32_t{5});
-  image.key("tokenizer.ggml.eos_token_id", uint32_t{6});
-  return image;
+struct Target {
+  const char* name;
+  int64_t bit;
+};
+
+std::vector<Target> targets() {
+  std::vector<Target> out;
+  for (int64_t bit : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_NEON}}) {
+    if ((hwy::SupportedTargets() & HWY_TARGETS & bit) != 0) {
+      out.push_back({hwy::TargetName(bit), bit});
+    }
+  }
+  out.push_back({"scalar", 0});
+  return out;
 }
 
-test::GgufImage score_image() {
-  test::GgufImage image;
-  image.key("tokenizer.ggml.model", "llama");
-  image.key("tokenizer.ggml.add_space_prefix", false);
-  image.key("tokenizer.ggml.tokens", Strings{"<unk>", "<bos>", "<0x0A>", "a", "aa"});
-  image.key("tokenizer.ggml.token_type", std::vector<int32_t>{2, 3, 6, 1, 1});
-  image.key("tokenizer.ggml.scores", std::vector<float>{0, 0, 0, -2, -1});
-  image.key("tokenizer.ggml.bos_token_id", uint32_t{1});
-  return image;
+class VocabularyTest : public testing::TestWithParam<Target> {
+ protected:
+  const VocabularyKernels& kernels_ = vocabulary_kernels(GetParam().bit);
+  std::mt19937 random_{7};
+
+  /// Few distinct values, so that ties are common, or none alike.
+  std::vector<float> row(int n, bool ties) {
+    std::normal_distribution<float> normal(0.0f, 3.0f);
+    std::vector<float> x(n);
+    for (float& value : x) value = ties ? std::round(normal(random_)) : normal(random_);
+    return x;
+  }
+};
+
+std::vector<int32_t> plain_order(const std::vector<float>& x) {
+  std::vector<int32_t> order(x.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return std::isnan(x[b]) ? !std::isnan(x[a]) : x[a] > x[b];
+  });
+  return order;
 }
 
-Vocabulary read(const test::GgufImage& image) {
-  const test::Bytes bytes = image.bytes();
-  return read_vocabulary(GgufFile("test.gguf", bytes));
-}
-
-void refuses(const test::GgufImage& image, const std::string& key, const std::string& why) {
-  EXPECT_THAT([&] { Tokenizer tokenizer(read(image)); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("test.gguf"), HasSubstr(key), HasSubstr(why))));
-}
-
-TEST(Vocabulary, ReadsByteBpe) {
-  const Vocabulary vocabulary = read(byte_image().key("tokenizer.chat_template", "{{ x }}"));
-  EXPECT_EQ(vocabulary.name, "test.gguf");
-  EXPECT_EQ(vocabulary.kind, Vocabulary::Kind::byte_bpe);
-  EXPECT_EQ(vocabulary.pre_tokenizer, "qwen2");
-  EXPECT_EQ(vocabulary.tokens.size(), 7u);
-  EXPECT_EQ(vocabulary.types[5], TokenType::control);
-  EXPECT_EQ(vocabulary.merges, (Strings{"a b", "ab c"}));
-  EXPECT_EQ(vocabulary.bos, 5);
-  EXPECT_EQ(vocabulary.eos, 6);
-  EXPECT_EQ(vocabulary.eot, -1);
-  EXPECT_FALSE(vocabulary.add_bos);
-  EXPECT_EQ(vocabulary.chat_template, "{{ x }}");
-  EXPECT_EQ(Tokenizer(vocabulary).encode("abcab", SpecialText::literal),
-            (std::vector<int32_t>{4, 3}));
-}
-
-TEST(Vocabulary, ReadsScores) {
-  const Vocabulary vocabulary = read(score_image());
-  EXPECT_EQ(vocabulary.kind, Vocabulary::Kind::score_merges);
-  EXPECT_EQ(vocabulary.scores, (std::vector<float>{0, 0, 0, -2, -1}));
-  EXPECT_EQ(vocabulary.eos, -1);
-  EXPECT_EQ(vocabulary.chat_template, "");
-  EXPECT_EQ(Tokenizer(vocabulary).encode("aaa\n", SpecialText::literal),
-            (std::vector<int32_t>{4, 3, 2}));
-}
-
-TEST(Vocabulary, KnowsWhoWantsABosWhenTheFileIsSilent) {
-  EXPECT_FALSE(read(byte_image()).add_bos);
-  EXPECT_TRUE(read(byte_image().key("tokenizer.ggml.pre", "llama-bpe")).add_bos);
-  EXPECT_TRUE(read(score_image()).add_bos);
-  EXPECT_TRUE(read(byte_image().key("tokenizer.ggml.add_bos_token", true)).add_bos);
-  EXPECT_FALSE(read(score_image().key("tokenizer.ggml.add_bos_token", false)).add_bos);
-}
-
-TEST(Vocabulary, RefusesUnknownTokenizersByName) {
-  refuses(byte_image().key("tokenizer.ggml.model", "rwkv"), "tokenizer.ggml.model", "'rwkv'");
-  refuses(byte_image().key("tokenizer.ggml.pre", "smaug"), "tokenizer.ggml.pre", "'smaug'");
-  refuses(byte_image().without_key("tokenizer.ggml.pre"), "tokenizer.ggml.pre", "");
-  refuses(byte_image().without_key("tokenizer.ggml.model"), "tokenizer.ggml.model", "");
-}
-
-TEST(Vocabulary, RefusesVariantsThatWouldGiveOtherIds) {
-  const std::string prefix = "tokenizer.ggml.add_space_prefix";
-  refuses(score_image().key(prefix, true), prefix, "is true");
-  refuses(score_image().without_key(prefix), prefix, "true when absent");
-  refuses(score_image().key("tokenizer.ggml.remove_extra_whitespaces", true),
-          "remove_extra_whitespaces", "not supported");
-  refuses(score_image().key("tokenizer.ggml.precompiled_charsmap", std::vector<uint8_t>{1}),
-          "precompiled_charsmap", "not supported");
-}
-
-TEST(Vocabulary, RefusesArraysOfAnotherTypeOrLength) {
-  const std::string types = "tokenizer.ggml.token_type";
-  const std::string scores = "tokenizer.ggml.scores";
-  refuses(score_image().key(scores, std::vector<uint8_t>{0, 0, 0, 2, 1}), scores, "real");
-  refuses(score_image().key(scores, std::vector<float>{0, 0, 0, 2}), scores, "4 entries for 5");
-  refuses(score_image().without_key(scores), scores, "");
-  refuses(byte_image().key(types, Strings(7, "1")), types, "integer");
-  refuses(byte_image().key(types, std::vector<int32_t>(6, 1)), types, "6 entries for 7");
-  refuses(byte_image().key(types, std::vector<int32_t>(8, 1)), types, "8 entries for 7");
-  refuses(byte_image().key(types, std::vector<int32_t>(7, 0)), types, "is 0");
-  refuses(byte_image().key(types, std::vector<int32_t>(7, 7)), types, "is 7");
-  refuses(byte_image().key("tokenizer.ggml.tokens", std::vector<int32_t>(7, 1)),
-          "tokenizer.ggml.tokens", "text");
-  refuses(byte_image().without_key("tokenizer.ggml.merges"), "tokenizer.ggml.merges", "");
-}
-
-TEST(Vocabulary, RefusesAnEmptyOne) {
-  test::GgufImage image = byte_image();
-  image.key("tokenizer.ggml.tokens", Strings{});
-  image.key("tokenizer.ggml.token_type", std::vector<int32_t>{});
-  image.without_key("tokenizer.ggml.bos_token_id").without_key("tokenizer.ggml.eos_token_id");
-  refuses(image, "tokenizer.ggml.tokens", "has 0 entries");
-}
-
-TEST(Vocabulary, RefusesTokensThatAreThereTwice) {
-  refuses(
-      byte_image().key("tokenizer.ggml.tokens", Strings{"a", "b", "c", "ab", "abc", "<s>", "ab"}),
-      "tokenizer.ggml.tokens[3] and [6]", "'ab'");
-}
-
-TEST(Vocabulary, RefusesMergesThatDoNotFit) {
-  const std::string key = "tokenizer.ggml.merges";
-  refuses(byte_image().key(key, Strings{"a b", "ab d"}), key + "[1]", "'ab d'");
-  refuses(byte_image().key(key, Strings{"a b", "b c"}), key + "[1]", "'b c'");
-  for (const char* merge : {"ab", "a b c", "", " "}) {
-    refuses(byte_image().key(key, Strings{merge}), key + "[0]", "");
+TEST_P(VocabularyTest, ArgmaxIsTheFirstOfTheLargest) {
+  for (int n : kSizes) {
+    for (int trial = 0; trial < 50; ++trial) {
+      const auto x = row(n, trial % 2 == 0);
+      EXPECT_EQ(kernels_.argmax(x.data(), n), plain_order(x)[0]);
+    }
+    const std::vector<float> nothing(n, -kInfinity);
+    EXPECT_EQ(kernels_.argmax(nothing.data(), n), 0);
   }
 }
 
-TEST(Vocabulary, RefusesIdsOutOfRange) {
-  for (const char* key : {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
-                          "tokenizer.ggml.eot_token_id"}) {
-    refuses(byte_image().key(key, uint32_t{7}), key, "7");
-    refuses(byte_image().key(key, int32_t{-1}), key, "-1");
-    refuses(byte_image().key(key, "1"), key, "integer");
-  }
-  refuses(score_image().without_key("tokenizer.ggml.bos_token_id"), "tokenizer.ggml.add_bos_token",
-          "bos_token_id is absent");
-}
-
-TEST(Vocabulary, RefusesOddByteTokens) {
-  const std::string key = "tokenizer.ggml.tokens";
-  for (const char* text : {"<0x0G>", "<0x-1>", "<0x0A", "0x0A", ""}) {
-    refuses(score_image().key(key, Strings{"<unk>", "<bos>", text, "a", "aa"}), key + "[2]",
-            "byte token");
+TEST_P(VocabularyTest, ArgmaxSeesANaNAnywhere) {
+  for (int n : kSizes) {
+    for (int at : {0, n / 2, n - 1}) {
+      auto x = row(n, false);
+      x[at] = std::nanf("");
+      EXPECT_EQ(kernels_.argmax(x.data(), n), kNotANumber) << n << " at " << at;
+      EXPECT_EQ(kernels_.gumbel_argmax(x.data(), n, 1.0, {}, 0), kNotANumber);
+    }
   }
 }
 
-TEST(Vocabulary, ChecksThoseBuiltByHandAsWell) {
-  const auto refuses_changed = [](const std::function<void(Vocabulary&)>& change) {
-    Vocabulary vocabulary = test::score_vocabulary({{"a", 0}});
-    change(vocabulary);
-    EXPECT_THROW(Tokenizer{vocabulary}, Error);
-  };
-  refuses_changed([](Vocabulary& v) { v.scores.pop_back(); });
-  refuses_changed([](Vocabulary& v) { v.types.pop_back(); });
-  refuses_changed([](Vocabulary& v) { v.eos = static_cast<int32_t>(v.tokens.size()); });
-  refuses_changed([](Vocabulary& v) { v.bos = -1; });
-  refuses_changed([](Vocabulary& v) { v.eot = -2; });
-  refuses_changed([](Vocabulary& v) { v.scores[256] = std::numeric_limits<float>::quiet_NaN(); });
-  EXPECT_THROW(Tokenizer{test::byte_vocabulary("no such pattern")}, Error);
+TEST_P(VocabularyTest, TopKIsASortedPrefix) {
+  for (int n : kSizes) {
+    for (int k : {1, 2, 10, 64, n}) {
+      if (k > n) continue;
+      for (int trial = 0; trial < 20; ++trial) {
+        auto x = row(n, trial % 2 == 0);
+        if (trial % 5 == 4) {
+          for (int i = 0; i < n; i += 3) x[i] = i % 2 == 0 ? std::nanf("") : -kInfinity;
+        }
+        std::vector<int32_t> index(k);
+        std::vector<float> value(k);
+        kernels_.top_k(x.data(), n, k, index.data(), value.data());
+        auto expected = plain_order(x);
+        expected.resize(k);
+        ASSERT_EQ(index, expected) << "n " << n << " k " << k;
+        for (int i = 0; i < k; ++i) {
+          ASSERT_TRUE(value[i] == x[index[i]] || std::isnan(x[index[i]]));
+        }
+      }
+    }
+  }
 }
+
+int32_t plain_gumbel_argmax(const std::vector<float>& x, double inverse_temperature, NoiseKey key,
+                            int position) {
+  int32_t best = 0;
+  double best_score = -std::numeric_limits<double>::infinity();
+  for (int32_t i = 0; i < static_cast<int32_t>(x.size()); ++i) {
+    const double score = coupled_score(x[i], inverse_temperature, target_noise(key, position, i));
+    if (score > best_score) {
+      best = i;
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+TEST_P(VocabularyTest, GumbelArgmaxIsItsDefinition) {
+  std::uniform_int_distribution<int> pick(0, 1 << 30);
+  constexpr double kTemperatures[] = {1.0, 0.7, 2.0, 0.05, 30.0};
+  constexpr int kRows = 10000;
+  for (int trial = 0; trial < kRows; ++trial) {
+    const int n = trial % 500 == 499 ? 40001 : kSizes[trial % std::size(kSizes)];
+    auto x = row(n, trial % 3 == 0);
+    if (trial % 4 == 0) {
+      for (float& value : x) value = pick(random_) % 2 == 0 ? -kInfinity : value;
+    }
+    if (trial % 7 == 0) {  // flat: only the noise decides
+      for (float& value : x) value = value == -kInfinity ? value : 1.5f;
+    }
+    const double inverse_temperature = 1.0 / kTemperatures[trial % std::size(kTemperatures)];
+    const NoiseKey key{static_cast<uint64_t>(pick(random_)) << 20, static_cast<uint32_t>(trial)};
+    const int position = pick(random_) % 100000;
+    ASSERT_EQ(kernels_.gumbel_argmax(x.data(), n, inverse_temperature, key, position),
+              plain_gumbel_argmax(x, inverse_temperature, key, position))
+        << "n " << n << " trial " << trial;
+  }
+}
+
+TEST_P(VocabularyTest, GumbelArgmaxKeepsItsDefinitionForHugeLogits) {
+  for (float scale : {1e8f, 1e20f, 3e38f}) {  // noise vanishes in rounding: ties by index
+    for (int n : kSizes) {
+      std::vector<float> x(n, scale);
+      for (int i = 0; i < n; i += 3) x[i] = -scale;
+      EXPECT_EQ(kernels_.gumbel_argmax(x.data(), n, 1.0, {9, 1}, 5),
+                plain_gumbel_argmax(x, 1.0, {9, 1}, 5));
+      EXPECT_EQ(kernels_.gumbel_argmax(x.data(), n, 1e12, {9, 1}, 5),
+                plain_gumbel_argmax(x, 1e12, {9, 1}, 5));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, VocabularyTest, testing::ValuesIn(targets()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::cpu

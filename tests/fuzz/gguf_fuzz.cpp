@@ -1,10 +1,11 @@
-// Any bytes as a model file: reader, model and vocabulary either accept them or throw Error, and
-// every tensor's bytes can be read.
+// Any bytes as a model file: reader, model and vocabulary either accept them or throw an Error of
+// one printable line, and every tensor's bytes can be read.
 //
 //   build/debug/fuzz/gguf_fuzz -max_total_time=60 -rss_limit_mb=2048 tests/fuzz/corpus/gguf
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "core/gguf.h"
 #include "core/model_source.h"
@@ -20,7 +21,10 @@ template <class Attempt>
 void error_or_success(Attempt attempt) {
   try {
     attempt();
-  } catch (const coppice::Error&) {
+  } catch (const coppice::Error& error) {
+    for (const char c : std::string_view(error.what())) {
+      COPPICE_CHECK(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
+    }
   }
 }
 

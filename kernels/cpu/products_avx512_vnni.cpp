@@ -1,0 +1,41 @@
+// Products with AVX-512 VNNI: one vpdpbusd multiplies 16 outputs by 4 inputs of a row. Per row and
+// 16 x 32 values: 8 of them, one conversion, two or three float operations.
+#if defined(__x86_64__)
+#include "kernels/cpu/lanes_avx512.h"
+#include "kernels/cpu/product_sets.h"
+
+namespace coppice::cpu {
+namespace {
+
+struct Avx512Vnni : LanesAvx512 {
+  static constexpr int kTileRows = 16;
+
+  /// each(r, sum, second sum): the integer sums of row r; of the halves 0..15 and 16..31 for 6
+  /// bits.
+  template <int kBits, int kOffset, int kRows, class Each>
+  [[gnu::always_inline]] static void sums(const uint8_t* values, const TileBlock& x,
+                                          const Each& each) {
+    __m512i w[8];
+    unpack<kBits>(values, w);
+    repeat<kRows>([&](auto r) __attribute__((always_inline)) {
+      constexpr int kHalves = kBits == 6 ? 2 : 1;
+      __m512i sum[2];
+      repeat<kHalves>([&](auto half) __attribute__((always_inline)) {
+        sum[half.value] = start_of<Avx512Vnni, kOffset>(x, r.value, half.value);
+      });
+      repeat<8>([&](auto g) __attribute__((always_inline)) {
+        constexpr int kHalf = kHalves * g.value / 8;
+        sum[kHalf] = _mm512_dpbusd_epi32(sum[kHalf], w[g.value],
+                                         broadcast_bytes(x.value(r.value) + 4 * g.value));
+      });
+      each(r, sum[0], sum[kHalves - 1]);
+    });
+  }
+};
+
+}  // namespace
+
+constinit const ProductKernels kAvx512VnniProducts = product_kernels_of<Avx512Vnni>("avx512_vnni");
+
+}  // namespace coppice::cpu
+#endif
