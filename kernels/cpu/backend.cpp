@@ -67,12 +67,12 @@ class CpuBackend : public Backend {
   }
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
-    return std::make_unique<PackedWeight>(parts, stacking,
-                                          [&](int count, const std::function<void(int)>& body) {
-                                            pool_.run([&](int) noexcept {
-                                              for (int i; (i = pool_.claim()) < count;) body(i);
-                                            });
-                                          });
+    const ParallelFor parallel_for = [&](int count, const std::function<void(int)>& body) {
+      pool_.run([&](int) noexcept {
+        for (int i; (i = pool_.claim()) < count;) body(i);
+      });
+    };
+    return std::make_unique<PackedWeight>(parts, stacking, panel_memory_, parallel_for);
   }
 
   Buffer allocate(size_t bytes) override { return allocate_huge(bytes); }
@@ -84,6 +84,7 @@ class CpuBackend : public Backend {
 
  private:
   ThreadPool pool_;
+  std::shared_ptr<PanelMemory> panel_memory_ = std::make_shared<PanelMemory>();
   TargetKernels kernels_;
   StepPlan plan_;
 };
