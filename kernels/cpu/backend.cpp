@@ -67,12 +67,12 @@ class CpuBackend : public Backend {
   }
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
-    const ParallelFor parallel_for = [&](int count, const std::function<void(int)>& body) {
-      pool_.run([&](int) noexcept {
-        for (int i; (i = pool_.claim()) < count;) body(i);
-      });
-    };
-    return std::make_unique<PackedWeight>(parts, stacking, panel_memory_, parallel_for);
+    return std::make_unique<PackedWeight>(parts, stacking, panel_memory_,
+                                          [&](int count, const std::function<void(int)>& body) {
+                                            pool_.run([&](int) noexcept {
+                                              for (int i; (i = pool_.claim()) < count;) body(i);
+                                            });
+                                          });
   }
 
   Buffer allocate(size_t bytes) override { return allocate_huge(bytes); }
@@ -83,8 +83,8 @@ class CpuBackend : public Backend {
   }
 
  private:
-  ThreadPool pool_;
   std::shared_ptr<PanelMemory> panel_memory_ = std::make_shared<PanelMemory>();
+  ThreadPool pool_;
   TargetKernels kernels_;
   StepPlan plan_;
 };
