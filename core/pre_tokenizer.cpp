@@ -97,8 +97,8 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& p
   const std::unique_ptr<pcre2_match_context, FreeMatchContext> context(
       pcre2_match_context_create(nullptr));
   COPPICE_CHECK(data != nullptr && context != nullptr);
-  // No pattern here backtracks more than once over a run: the default limit, which a megabyte of
-  // spaces would reach, guards against nothing.
+  // The limit is for patterns that backtrack without end; none here goes back over a run more than
+  // once, and a long run is no error.
   pcre2_set_match_limit(context.get(), UINT32_MAX);
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
   for (size_t at = 0; at < text.size(); at = bounds[1]) {

@@ -67,25 +67,25 @@ void validate(const SamplingParams& params, int vocabulary) {
   }
 }
 
-TokenLogProbability log_probability(std::span<const float> logits, int32_t token,
-                                    int alternatives) {
+RawLogProbabilities raw_log_probabilities(std::span<const float> logits, int32_t token,
+                                          int alternatives) {
   COPPICE_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size() && alternatives >= 0);
   const float max = logits[static_cast<size_t>(checked_argmax(logits))];
   std::vector<double> weight(logits.size());
   const uint64_t total = cpu::softmax_weights(logits, max, 1.0, weight.data());
   const double log_total = log_positive(static_cast<double>(total) * kWeightUnit);
-  const auto of_token = [&](int32_t id) {
+  const auto log_probability = [&](int32_t id) {
     const double below = static_cast<double>(logits[static_cast<size_t>(id)]) - max;
     return static_cast<float>(below - log_total);
   };
 
-  TokenLogProbability result{token, of_token(token), {}};
+  RawLogProbabilities result{log_probability(token), {}};
   const int count = std::min(alternatives, static_cast<int>(logits.size()));
   if (count == 0) return result;
   std::vector<int32_t> ids(static_cast<size_t>(count));
   std::vector<float> values(ids.size());
   cpu::top_k(logits, count, ids.data(), values.data());
-  for (const int32_t id : ids) result.most_likely.emplace_back(id, of_token(id));
+  for (const int32_t id : ids) result.most_likely.emplace_back(id, log_probability(id));
   return result;
 }
 

@@ -38,15 +38,15 @@ struct TokenContext {
   std::span<const int32_t> path;
 };
 
-struct TokenLogProbability {
-  int32_t token = 0;
-  float log_probability = 0.0f;
-  std::vector<std::pair<int32_t, float>> most_likely;  // alternatives, equal ones by lowest id
+/// log softmax of logits as the model gave them, before any warp.
+struct RawLogProbabilities {
+  float token = 0.0f;                                  // of the token asked for
+  std::vector<std::pair<int32_t, float>> most_likely;  // likeliest first, equals by lowest id
 };
-/// log softmax of the logits as the model gave them, before any warp, at `token` and at the
-/// `alternatives` most likely tokens (all of them where there are fewer). Throws Failure when the
-/// logits hold a NaN or +infinity.
-TokenLogProbability log_probability(std::span<const float> logits, int32_t token, int alternatives);
+/// `alternatives` may exceed the vocabulary. Throws Failure when the logits hold a NaN or
+/// +infinity.
+RawLogProbabilities raw_log_probabilities(std::span<const float> logits, int32_t token,
+                                          int alternatives);
 
 /// Draws for one sequence. `vocabulary` is the number of real tokens: ids beyond it, and `masked`
 /// ones, are never drawn. Ties go to the lowest id. A row has at least `vocabulary` logits and is

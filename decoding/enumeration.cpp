@@ -56,7 +56,9 @@ Law joint_law(const DecodingStep& step, const Tokens& prompt, int length, int64_
   reached[0][prompt] = 1.0;
   Enumeration coins;
   for (size_t done = 0; done < static_cast<size_t>(length); ++done) {
-    for (const auto& [context, probability] : reached[done]) {
+    for (const Law::value_type& way : reached[done]) {
+      const Tokens& context = way.first;
+      const double probability = way.second;
       coins.for_each([&] {
         Tokens longer = context;
         const Tokens emitted = step(context, coins);

@@ -1,5 +1,6 @@
 // The certificate's cases. A drafter may decide by its ancestors and by q(. | parent) whether and
-// how to go on, and by nothing it draws below or beside: design.md's law for drawn tokens.
+// how to go on, and by nothing it draws below or beside: dropping a drawn token for what it is
+// would bias the text.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // A second, plain rejection rule straight from the papers, and the faults that published code had,
-// one at a time. Sources of the faults: cases C001, C004 and design.md, section 4.
+// one at a time. Sources of the faults: cases C001, C004 and others.
 //
 //   enumerate_case(TextbookRule(Fault::stale_sibling), toy).deviation   // clearly above 0
 #pragma once
