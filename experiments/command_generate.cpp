@@ -83,14 +83,7 @@ std::string prompt_text(const GenerateOptions& options) {
 std::vector<int32_t> prompt_tokens(const GenerateOptions& options, const std::string& text,
                                    const Tokenizer& tokenizer) {
   if (!options.prompt_ids.empty()) return {options.prompt_ids.begin(), options.prompt_ids.end()};
-  if (options.raw) {
-    std::vector<int32_t> ids = tokenizer.encode(text, SpecialText::parsed);
-    const Vocabulary& vocabulary = tokenizer.vocabulary();
-    if (vocabulary.add_bos && (ids.empty() || ids.front() != vocabulary.bos)) {
-      ids.insert(ids.begin(), vocabulary.bos);
-    }
-    return ids;
-  }
+  if (options.raw) return tokenizer.encode_prompt(text);
   std::vector<Message> messages;
   if (!options.system.empty()) messages.push_back({Role::system, options.system});
   messages.push_back({Role::user, text});

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "experiments/config_json.h"
-#include "experiments/sha256.h"
+#include "core/file_hash.h"
 
 namespace coppice {
 namespace {
@@ -50,7 +50,7 @@ ordered_json describe_model(const LoadedModel& model) {
   return {{"name", model.name},
           {"file", model.path.filename().string()},
           {"bytes", fs::file_size(model.path)},
-          {"sha256", sha256_of_file(model.path)}};
+          {"sha256", sha256_of(model.path)}};
 }
 
 /// An absolute path says where it lay on one machine: only the file's name is kept.

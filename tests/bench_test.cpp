@@ -14,7 +14,7 @@
 #include "experiments/manifest.h"
 #include "experiments/progress.h"
 #include "experiments/prompt_row.h"
-#include "experiments/sha256.h"
+#include "core/file_hash.h"
 #include "experiments/workload.h"
 #include "kernels/base/error.h"
 #include "tests/tiny_gguf.h"
@@ -262,7 +262,7 @@ TEST_F(BenchRun, WritesRowsStepsManifestSummaryAndReport) {
   EXPECT_THAT(manifest_text, Not(HasSubstr("\"/")));  // no absolute path
   const json manifest = json::parse(manifest_text);
   EXPECT_EQ(manifest["model"]["name"], "Tiny llama");
-  EXPECT_EQ(manifest["model"]["sha256"], sha256_of_file(scratch_ / "tiny.gguf"));
+  EXPECT_EQ(manifest["model"]["sha256"], sha256_of(scratch_ / "tiny.gguf"));
   EXPECT_EQ(manifest["prompts"].size(), 2u);
   EXPECT_EQ(manifest["arms"][0]["name"], "baseline");
 
