@@ -3,13 +3,19 @@
 #include "kernels/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "kernels/base/error.h"
 
 namespace coppice::cpu {
 namespace {
@@ -87,6 +93,24 @@ TEST(ThreadPool, ComesAndGoes) {
     ThreadPool pool(1 + i % 4);
     EXPECT_EQ(pool.size(), 1 + i % 4);
   }
+}
+
+[[noreturn]] void ask_for_too_many_threads() {
+  const rlimit few{16, 16};
+  // root knows no limit
+  if (setrlimit(RLIMIT_NPROC, &few) != 0 || (getuid() == 0 && setuid(65534) != 0)) std::exit(1);
+  try {
+    ThreadPool pool(1000);
+  } catch (const Failure& failure) {
+    std::fputs(failure.what(), stderr);
+    std::exit(0);
+  }
+  std::exit(1);
+}
+
+TEST(ThreadPool, SaysWhenTheSystemGivesTooFewThreads) {
+  EXPECT_EXIT(ask_for_too_many_threads(), testing::ExitedWithCode(0),
+              "threads: the system refuses");
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));

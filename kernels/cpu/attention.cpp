@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/simd.h"
 // clang-format off: this order is Highway's
@@ -31,16 +32,18 @@ constexpr int kQueries = HWY_TARGET == HWY_AVX2 ? 3 : 4;
 constexpr int kBlockVectors = kPageSlots / kLanes;
 static_assert(kSumLanes == kPageSlots);
 
-/// scores[r][j] = q[r] . K[j], each one chain of fused multiply-adds over the channels.
+/// scores[r][j] = q[r] . K[j], each one chain of fused multiply-adds over the channels. Keys read
+/// straight from a page come from memory: the next block's lines are asked for on the way.
 template <int R, class T>
 HWY_INLINE void score_block(const T* HWY_RESTRICT keys, const float* const* q, int head_dim,
-                            float* HWY_RESTRICT scores) {
+                            [[maybe_unused]] PageHead ahead, float* HWY_RESTRICT scores) {
   const Floats d;
   FloatVec sum[R][kBlockVectors];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < kBlockVectors; ++v) sum[r][v] = hn::Zero(d);
   }
   for (int c = 0; c < head_dim; ++c) {
+    if constexpr (std::is_same_v<T, uint16_t>) prefetch_lines(ahead, c);
     FloatVec query[R];
     for (int r = 0; r < R; ++r) query[r] = hn::Set(d, q[r][c]);
     for (int v = 0; v < kBlockVectors; ++v) {
@@ -116,10 +119,10 @@ HWY_INLINE void add_channels(const T* const* values, Lanes lanes, const float* H
 /// One block for R queries that see the same lanes.
 template <int R, class T>
 HWY_NOINLINE void attend_queries(const T* keys, const T* const* values, Lanes lanes, int head_dim,
-                                 const float* const* q, float* const* state) {
+                                 const float* const* q, PageHead ahead, float* const* state) {
   HWY_ALIGN float weights[R * kPageSlots];
   float shrink[R];
-  score_block<R>(keys, q, head_dim, weights);
+  score_block<R>(keys, q, head_dim, ahead, weights);
   for (int r = 0; r < R; ++r) {
     shrink[r] = soften_block(lanes, weights + r * kPageSlots, state[r]);
   }
@@ -137,24 +140,25 @@ HWY_NOINLINE void attend_queries(const T* keys, const T* const* values, Lanes la
 
 template <class T>
 void attend_tile(int queries, const T* keys, const T* const* values, Lanes lanes, int head_dim,
-                 const float* const* q, float* const* state) {
+                 const float* const* q, PageHead ahead, float* const* state) {
   static_assert(kQueries <= 4);
   switch (queries) {
     case 1:
-      return attend_queries<1>(keys, values, lanes, head_dim, q, state);
+      return attend_queries<1>(keys, values, lanes, head_dim, q, ahead, state);
     case 2:
-      return attend_queries<2>(keys, values, lanes, head_dim, q, state);
+      return attend_queries<2>(keys, values, lanes, head_dim, q, ahead, state);
     case 3:
-      return attend_queries<3>(keys, values, lanes, head_dim, q, state);
+      return attend_queries<3>(keys, values, lanes, head_dim, q, ahead, state);
     default:
-      return attend_queries<kQueries>(keys, values, lanes, head_dim, q, state);
+      return attend_queries<kQueries>(keys, values, lanes, head_dim, q, ahead, state);
   }
 }
 
 /// The queries of rows that see the same lanes of one block, kQueries at a time.
 template <class T>
 void attend_rows(const Attention& op, RowTile rows, int kv_head, const T* keys,
-                 const T* const* values, Lanes lanes, const float* q, float* state) {
+                 const T* const* values, Lanes lanes, const float* q, PageHead ahead,
+                 float* state) {
   const int head_dim = op.kv.head_dim;
   const int group = op.heads / op.kv.kv_heads;
   const int queries = rows.count * group;
@@ -169,15 +173,16 @@ void attend_rows(const Attention& op, RowTile rows, int kv_head, const T* keys,
       tile_q[i] = q + (static_cast<size_t>(row) * op.heads + head) * head_dim;
       tile_state[i] = state + (begin + i) * stride;
     }
-    attend_tile(count, keys, values, lanes, head_dim, tile_q, tile_state);
+    attend_tile(count, keys, values, lanes, head_dim, tile_q, ahead, tile_state);
   }
 }
 
 /// K and V of a block as floats, where enough queries share them or a page's rows are too short to
 /// be read by whole vectors.
-void widen(const BlockView& block, Lanes lanes, int head_dim, const AttentionScratch& scratch,
-           const float** values) {
+void widen(const BlockView& block, Lanes lanes, int head_dim, PageHead ahead,
+           const AttentionScratch& scratch, const float** values) {
   const Floats d;
+  for (int c = 0; c < head_dim; ++c) prefetch_lines(ahead, c);
   for (int i = 0; i < head_dim * kPageSlots; i += static_cast<int>(kLanes)) {
     hn::Store(load_floats(block.keys + i), d, scratch.keys + i);
   }
@@ -208,7 +213,8 @@ void attend(const Attention& op, RowTile tile, int kv_head, int range, const flo
       locate_block(op, {first, end - first}, kv_head, block, all, scratch.gathered, &view);
       const bool wide = (end - first) * group > kQueries || padded_head_dim(head_dim) != head_dim;
       std::array<const float*, kPageSlots> values;
-      if (wide) widen(view, all, head_dim, scratch, values.data());
+      const PageHead ahead = page_head(op, first, kv_head, block + 1);
+      if (wide) widen(view, all, head_dim, ahead, scratch, values.data());
       for (int row = first, next = 0; row < end; row = next) {
         const Lanes lanes = visible_lanes(op, {row, 1}, block);
         next = row + 1;
@@ -217,9 +223,9 @@ void attend(const Attention& op, RowTile tile, int kv_head, int range, const flo
         const RowTile rows{row, next - row};
         float* row_state = state + (row - tile.first) * group * stride;
         if (wide) {
-          attend_rows(op, rows, kv_head, scratch.keys, values.data(), lanes, q, row_state);
+          attend_rows(op, rows, kv_head, scratch.keys, values.data(), lanes, q, ahead, row_state);
         } else {
-          attend_rows(op, rows, kv_head, view.keys, view.values.data(), lanes, q, row_state);
+          attend_rows(op, rows, kv_head, view.keys, view.values.data(), lanes, q, ahead, row_state);
         }
       }
     }
@@ -274,14 +280,19 @@ void rotate_head(const Attention& op, const float* HWY_RESTRICT x, const float* 
     for (int c = 0; c < head_dim; ++c) normed[c] = x[c] * factor * norm[c];
     x = normed;
   }
-  const bool adjacent = op.style == RotaryStyle::adjacent;
-  for (int i = 0; i < head_dim / 2; ++i) {
-    const int first = adjacent ? 2 * i : i;
-    const int second = adjacent ? 2 * i + 1 : i + head_dim / 2;
-    const float cosine = table[2 * i];
-    const float sine = table[2 * i + 1];
-    out[first] = (x[first] * cosine - x[second] * sine) * scale;
-    out[second] = (x[first] * sine + x[second] * cosine) * scale;
+  const int half = head_dim / 2;
+  if (op.style == RotaryStyle::adjacent) {
+    for (int i = 0; i < half; ++i) {
+      const float first = x[2 * i], second = x[2 * i + 1];
+      out[2 * i] = (first * table[2 * i] - second * table[2 * i + 1]) * scale;
+      out[2 * i + 1] = (first * table[2 * i + 1] + second * table[2 * i]) * scale;
+    }
+  } else {
+    for (int i = 0; i < half; ++i) {
+      const float first = x[i], second = x[i + half];
+      out[i] = (first * table[2 * i] - second * table[2 * i + 1]) * scale;
+      out[i + half] = (first * table[2 * i + 1] + second * table[2 * i]) * scale;
+    }
   }
 }
 

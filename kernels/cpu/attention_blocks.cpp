@@ -65,10 +65,19 @@ void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lan
   for (int r = 1; r < rows.count; ++r) {
     if (op.row[rows.first + r].position > row->position) row = op.row + rows.first + r;
   }
+  const int first_position = block * kPageSlots;
+  if (first_position + lanes.end <= row->prefix) {
+    const PageHead page = page_head(op, static_cast<int>(row - op.row), kv_head, block);
+    view->keys = page.keys;
+    for (int j = lanes.begin; j < lanes.end; ++j) {
+      view->values[j] = page.values + j * op.kv.head_dim;
+    }
+    return;
+  }
   std::array<int32_t, kPageSlots> places{};
   bool in_place = true;
   for (int j = lanes.begin; j < lanes.end; ++j) {
-    places[j] = place_of(op, *row, block * kPageSlots + j);
+    places[j] = place_of(op, *row, first_position + j);
     view->values[j] = values_at(op.kv, places[j], kv_head);
     in_place &= places[j] - j == places[lanes.begin] - lanes.begin;
   }

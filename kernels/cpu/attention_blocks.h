@@ -66,4 +66,27 @@ inline uint16_t* values_at(const KvLayer& kv, int32_t place, int kv_head) {
          (static_cast<size_t>(kv_head) * kPageSlots + place % kPageSlots) * kv.head_dim;
 }
 
+/// K and V of one KV head in one page, each head_dim lines of memory.
+struct PageHead {
+  const uint16_t* keys = nullptr;
+  const uint16_t* values = nullptr;
+};
+
+/// The page that holds the row's first key of a block; null when the row has none there.
+inline PageHead page_head(const Attention& op, int row, int kv_head, int block) {
+  const AttentionRow& r = op.row[row];
+  const int position = block * kPageSlots;
+  if (position > r.position || position >= r.prefix) return {};
+  const int32_t place = op.pages[r.page_table + block] * kPageSlots;
+  return {keys_at(op.kv, place, kv_head), values_at(op.kv, place, kv_head)};
+}
+
+/// Asks for line `line` of both; an address that a null page gives is ignored by the machine.
+inline void prefetch_lines(PageHead page, int line) {
+  const size_t offset = static_cast<size_t>(line) * kPageSlots * sizeof(uint16_t);
+  for (const uint16_t* base : {page.keys, page.values}) {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(base) + offset));
+  }
+}
+
 }  // namespace coppice::cpu

@@ -16,8 +16,9 @@
 
 namespace coppice::cpu {
 
-/// Up to this many rows, every thread quantises all of them for itself: less work than a barrier.
-inline constexpr int kRowsEachThread = 2;
+/// Up to this many rows, every thread quantises all of them for itself: they are one group, so that
+/// the others would only wait for the thread that does it.
+inline constexpr int kRowsEachThread = kRowGroup;
 
 /// A row tile and the ranges of keys that it reads.
 struct TileWork {

@@ -2,6 +2,7 @@
 #include "kernels/cpu/thread_pool.h"
 
 #include <chrono>
+#include <system_error>
 
 #include "kernels/base/error.h"
 
@@ -38,10 +39,20 @@ int wait_past(const std::atomic<int>& word, int old) noexcept {
 ThreadPool::ThreadPool(int threads) {
   COPPICE_CHECK(threads >= 1);
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+  try {
+    for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw Failure("threads: the system refuses more than {} of {} ({}); ask for fewer", size(),
+                  threads, error.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() noexcept {
   stop_ = true;
   region_.fetch_add(1);
   region_.notify_all();

@@ -19,7 +19,8 @@ namespace coppice::cpu {
 
 class ThreadPool {
  public:
-  /// `threads` in all, the caller of run() among them; at least 1.
+  /// `threads` in all, the caller of run() among them; at least 1. Throws Failure when the system
+  /// gives fewer.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -47,6 +48,7 @@ class ThreadPool {
   using Call = void (*)(const void* body, int thread) noexcept;
   void start(const void* body, Call call) noexcept;
   void work(int thread) noexcept;
+  void stop() noexcept;
 
   // Each counter has a cache line of its own: all threads write them.
   alignas(64) std::atomic<int> region_{0};   // regions started
