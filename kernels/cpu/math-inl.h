@@ -70,11 +70,8 @@ inline float sum_of_squares(const float* HWY_RESTRICT x, size_t n) {
   return fold_lanes(lanes);
 }
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-inline constexpr bool kHasHalves = false;  // Highway's emulation truncates and knows no NaN
-#else
-inline constexpr bool kHasHalves = true;
-#endif
+/// Highway's scalar conversions truncate and know no NaN.
+inline constexpr bool kHasHalves = HWY_TARGET != HWY_SCALAR;
 
 /// kLanes values, f16 or f32, as floats.
 HWY_INLINE FloatVec load_floats(const float* p) {

@@ -43,9 +43,7 @@ Largest largest(const float* HWY_RESTRICT x, int n) {
   }
   result.has_nan = !hn::AllFalse(d, nan);
   for (const FloatVec& m : most) {
-    HWY_ALIGN float lanes[kLanes];
-    hn::Store(m, d, lanes);  // Highway's emulated MaxOfLanes knows no -inf
-    result.value = std::max(result.value, *std::max_element(lanes, lanes + kLanes));
+    result.value = std::max(result.value, hn::GetLane(hn::MaxOfLanes(d, m)));
   }
   for (; i < n; ++i) {
     result.has_nan |= std::isnan(x[i]);
@@ -166,7 +164,7 @@ void offer_all(const float* x, double inverse_temperature, NoiseKey key, int pos
   }
 }
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#if HWY_TARGET == HWY_SCALAR
 
 int32_t gumbel_argmax(const float* x, int n, double inverse_temperature, NoiseKey key,
                       int position) {
