@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -55,7 +56,7 @@ class DraftModel : public Drafter {
   KVCache cache_;
   Workspace workspace_;
   PackedBatch packed_;
-  std::vector<State> states_;  // by SeqId
+  std::deque<State> states_;  // by SeqId; growth moves none
   std::vector<Chain> chains_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace coppice::cpu {
 namespace {
@@ -44,16 +45,17 @@ Lanes visible_lanes(const Attention& op, RowTile rows, int block) {
 }
 
 int end_of_shared_source(const Attention& op, int first, int limit, int block) {
-  const auto in_prefix = [&](const AttentionRow& row) {
-    return std::min(row.position + 1, (block + 1) * kPageSlots) <= row.prefix;
-  };
-  const AttentionRow& a = op.row[first];
-  const bool a_in_prefix = in_prefix(a);
+  // Rows agree with the one that sees furthest, so they agree with each other.
+  const AttentionRow* furthest = op.row + first;
   int end = first + 1;
   for (; end < limit; ++end) {
-    const AttentionRow& b = op.row[end];
-    const bool same_slots = a.prefix == b.prefix && a.tail == b.tail;
-    if (!same_slots && !(a_in_prefix && in_prefix(b))) break;
+    const AttentionRow* nearer = op.row + end;
+    const AttentionRow* further = furthest;
+    if (nearer->position > further->position) std::swap(nearer, further);
+    const int seen = std::min(nearer->position + 1, (block + 1) * kPageSlots);
+    const bool same_list = nearer->prefix == further->prefix && nearer->tail == further->tail;
+    if (!same_list && seen > std::min(nearer->prefix, further->prefix)) break;
+    furthest = further;
   }
   return end;
 }
