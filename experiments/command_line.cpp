@@ -111,11 +111,10 @@ bool CommandLine::parse(std::span<const std::string> args) {
     if (is_switch(doc)) {
       given_.push_back({key, true, place});
     } else if (doc.type == "list of texts") {  // --stop A --stop B
-      if (earlier == given_.end()) {
-        given_.push_back({key, std::vector<std::string>(), place});
-      }
-      auto& values = std::get<std::vector<std::string>>(
-          (earlier == given_.end() ? given_.back() : *earlier).value);
+      if (earlier == given_.end()) given_.push_back({key, std::vector<std::string>(), place});
+      OptionEntry& entry = *std::find_if(given_.begin(), given_.end(),
+                                         [&](const OptionEntry& e) { return e.key == key; });
+      auto& values = std::get<std::vector<std::string>>(entry.value);
       values.insert(values.end(), option.value.begin(), option.value.end());
     } else {
       if (earlier != given_.end()) throw Error("{}: given twice; give it once", place);

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <thread>
 
-#include "experiments/config_json.h"
 #include "core/file_hash.h"
+#include "experiments/config_json.h"
 
 namespace coppice {
 namespace {

@@ -13,7 +13,7 @@ export COPPICE_MODELS
 
 program_packages=(cmake ninja-build g++ pkg-config libhwy-dev libeigen3-dev
   libboost-program-options-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libpcre2-dev
-  python3 python3-pip)
+  libssl-dev python3 python3-pip)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev)
 debug_packages=(clang libclang-rt-dev clang-format)
 

@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/file_hash.h"
 #include "experiments/manifest.h"
 #include "experiments/progress.h"
 #include "experiments/prompt_row.h"
-#include "core/file_hash.h"
 #include "experiments/workload.h"
 #include "kernels/base/error.h"
 #include "tests/tiny_gguf.h"

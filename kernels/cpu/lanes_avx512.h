@@ -10,6 +10,7 @@ namespace coppice::cpu {
 namespace {
 
 struct LanesAvx512 {
+  static constexpr bool kUnrolled = true;
   using Floats = __m512;
   using Ints = __m512i;
 

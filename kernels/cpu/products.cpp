@@ -12,6 +12,7 @@
 #include "kernels/cpu/product_sets.h"
 
 #if defined(__linux__)
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #endif
 
@@ -335,6 +336,9 @@ std::span<const ProductKernels* const> product_kernels() {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
       sets.push_back(&kAvx2Products);
     }
+#endif
+#if defined(__aarch64__) && defined(HWCAP_ASIMDDP)
+    if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) sets.push_back(&kNeonProducts);
 #endif
     sets.push_back(&kScalarProducts);
     return sets;

@@ -18,6 +18,7 @@ struct Ints16 {
 };
 
 struct Avx2 {
+  static constexpr bool kUnrolled = true;
   using Floats = Floats16;
   using Ints = Ints16;
   static constexpr int kTileRows = 8;

@@ -30,16 +30,28 @@ template <int kCount, class Body>
   }
 }
 
-/// One block of 32 inputs of the rows of a tile. A tile of more than 8 rows spans whole groups.
+/// body(r) for the rows of a tile, unrolled where the set keeps a register a row.
+template <class Isa, int kRows, class Body>
+[[gnu::always_inline]] inline void each_row(const Body& body) {
+  if constexpr (Isa::kUnrolled) {
+    repeat<kRows>(body);
+  } else {
+    struct Row {
+      int value;
+    };
+    for (int r = 0; r < kRows; ++r) body(Row{r});
+  }
+}
+
+/// One block of 32 inputs of the rows of a tile: tiles begin at whole groups of 8 rows.
 struct TileBlock {
   const IntegerBlock* block;
   int group_stride;  // blocks from one group of 8 rows to the next
-  int lane;          // the tile's first row within its group
 
   const IntegerBlock& group(int r) const { return block[r / kRowGroup * group_stride]; }
-  const int8_t* value(int r) const { return group(r).value[lane + r % kRowGroup]; }
-  const float* scale(int r) const { return group(r).scale + lane + r % kRowGroup; }
-  const float* sum(int r) const { return group(r).sum + lane + r % kRowGroup; }
+  const int8_t* value(int r) const { return group(r).value[r % kRowGroup]; }
+  const float* scale(int r) const { return group(r).scale + r % kRowGroup; }
+  const float* sum(int r) const { return group(r).sum + r % kRowGroup; }
   /// -offset times the sum of the values (of a half of them for offset 32); offset is not 0.
   template <int kOffset>
   const int32_t* start(int r, int half) const {
@@ -48,7 +60,7 @@ struct TileBlock {
                            : kOffset == 16  ? g.minus_16_sum
                            : kOffset == 128 ? g.minus_128_sum
                                             : g.minus_32_half_sum[half];
-    return first + lane + r % kRowGroup;
+    return first + r % kRowGroup;
   }
 };
 
@@ -106,9 +118,9 @@ void integer_tile(const uint8_t* panel, const Activations& x, int first_row,
   constexpr PanelLayout kLayout = panel_layout(kType);
   constexpr int kRecordBlocks = record_inputs(kType) / kBlock;
   const int blocks = block_count(x.inputs);
-  TileBlock tile{x.integers + first_row / kRowGroup * blocks, blocks, first_row % kRowGroup};
+  TileBlock tile{x.integers + first_row / kRowGroup * blocks, blocks};
   typename Isa::Floats y[kRows];
-  repeat<kRows>([&](auto r) __attribute__((always_inline)) { y[r.value] = Isa::zero(); });
+  each_row<Isa, kRows>([&](auto r) __attribute__((always_inline)) { y[r.value] = Isa::zero(); });
   for (int b = 0; b < blocks; ++b, ++tile.block) {
     const uint8_t* record = panel + b / kRecordBlocks * record_bytes(kType);
     const int block = b % kRecordBlocks;
@@ -134,8 +146,9 @@ void integer_tile(const uint8_t* panel, const Activations& x, int first_row,
               y[r.value] = Isa::fma(t, Isa::broadcast(tile.scale(r.value)), y[r.value]);
             });
   }
-  repeat<kRows>([&](auto r)
-                    __attribute__((always_inline)) { Isa::store(out[r.value], y[r.value]); });
+  each_row<Isa, kRows>([&](auto r) __attribute__((always_inline)) {
+    Isa::store(out[r.value], y[r.value]);
+  });
 }
 
 /// The same for weights that are floats: one fma an input, inputs ascending.
@@ -144,27 +157,29 @@ void float_tile(const uint8_t* panel, const Activations& x, int first_row,
                 float (*out)[kPanelOutputs]) {
   const int blocks = block_count(x.inputs);
   const FloatBlock* group = x.floats + first_row / kRowGroup * blocks;
-  const int lane = first_row % kRowGroup;
   typename Isa::Floats y[kRows];
-  repeat<kRows>([&](auto r) __attribute__((always_inline)) { y[r.value] = Isa::zero(); });
+  each_row<Isa, kRows>([&](auto r) __attribute__((always_inline)) { y[r.value] = Isa::zero(); });
   for (int k = 0; k < x.inputs; ++k, panel += record_bytes(kType)) {
-    const float(*value)[kBlock] = group[k / kBlock].value + lane;
+    const float(*value)[kBlock] = group[k / kBlock].value;
     const auto w = Isa::template from_weights<kType>(panel);
-    repeat<kRows>([&](auto r) __attribute__((always_inline)) {
+    each_row<Isa, kRows>([&](auto r) __attribute__((always_inline)) {
       const float(*row)[kBlock] =
           value + r.value / kRowGroup * blocks * kRowGroup + r.value % kRowGroup;
       y[r.value] = Isa::fma(w, Isa::broadcast(*row + k % kBlock), y[r.value]);
     });
   }
-  repeat<kRows>([&](auto r)
-                    __attribute__((always_inline)) { Isa::store(out[r.value], y[r.value]); });
+  each_row<Isa, kRows>([&](auto r) __attribute__((always_inline)) {
+    Isa::store(out[r.value], y[r.value]);
+  });
 }
 
+/// Tiles of 1 to 8 rows and of kTileRows.
 template <class Isa, DType kType, int kRows = Isa::kTileRows>
 void tile(int rows, const uint8_t* panel, const Activations& x, int first_row,
           float (*out)[kPanelOutputs]) {
   if (rows < kRows) {
-    if constexpr (kRows > 1) tile<Isa, kType, kRows - 1>(rows, panel, x, first_row, out);
+    constexpr int kFewer = kRows > kRowGroup ? kRowGroup : kRows - 1;
+    if constexpr (kRows > 1) tile<Isa, kType, kFewer>(rows, panel, x, first_row, out);
   } else if constexpr (is_float(kType)) {
     float_tile<Isa, kType, kRows>(panel, x, first_row, out);
   } else {
@@ -237,33 +252,40 @@ typename Isa::Floats activate(Activation activation, typename Isa::Floats x) {
   return Isa::div(x, Isa::add(Isa::fill(1.0f), exp<Isa>(Isa::negate(z))));
 }
 
-/// Finishes one row's outputs of a panel and stores the first `count` of them.
+/// What finish reads and writes for the rows of a tile: 16 outputs of each.
+struct TileOutputs {
+  const float (*sums)[kPanelOutputs];
+  const float (*up)[kPanelOutputs];  // null: not gated
+  const float* bias;                 // (16) or null
+  float* y;                          // rows y_stride apart
+  int y_stride;
+};
+
 template <class Isa>
-void finish(const Epilogue& epilogue, const float* sums, const float* up, const float* bias,
-            int count, float* y) {
-  float whole[kPanelOutputs] = {};
-  auto v = Isa::load(sums);
-  if (bias != nullptr) {
-    if (count < kPanelOutputs) {
-      std::memcpy(whole, bias, sizeof(float) * static_cast<size_t>(count));
-      bias = whole;
-    }
-    v = Isa::add(v, Isa::load(bias));
-  }
-  v = activate<Isa>(epilogue.activation, v);
-  if (up != nullptr) v = Isa::mul(v, Isa::load(up));
-  if (count == kPanelOutputs) {
+void finish(const Epilogue& epilogue, const TileOutputs& tile, int rows) {
+  for (int r = 0; r < rows; ++r) {
+    float* y = tile.y + size_t{1} * r * tile.y_stride;
+    auto v = Isa::load(tile.sums[r]);
+    if (tile.bias != nullptr) v = Isa::add(v, Isa::load(tile.bias));
+    v = activate<Isa>(epilogue.activation, v);
+    if (tile.up != nullptr) v = Isa::mul(v, Isa::load(tile.up[r]));
     if (epilogue.accumulate) v = Isa::add(Isa::load(y), v);
     Isa::store(y, v);
-    return;
   }
+}
+
+/// The same for a panel that has only `count` outputs: by way of memory that has room for 16.
+template <class Isa>
+void finish_part(const Epilogue& epilogue, TileOutputs tile, int rows, int count) {
+  alignas(64) float bias[kPanelOutputs] = {};
+  alignas(64) float y[Isa::kTileRows][kPanelOutputs] = {};
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
-  if (epilogue.accumulate) {
-    std::memcpy(whole, y, bytes);
-    v = Isa::add(Isa::load(whole), v);
-  }
-  Isa::store(whole, v);
-  std::memcpy(y, whole, bytes);
+  const TileOutputs whole{tile.sums, tile.up, tile.bias != nullptr ? bias : nullptr, y[0],
+                          kPanelOutputs};
+  if (tile.bias != nullptr) std::memcpy(bias, tile.bias, bytes);
+  for (int r = 0; r < rows; ++r) std::memcpy(y[r], tile.y + size_t{1} * r * tile.y_stride, bytes);
+  finish<Isa>(epilogue, whole, rows);
+  for (int r = 0; r < rows; ++r) std::memcpy(tile.y + size_t{1} * r * tile.y_stride, y[r], bytes);
 }
 
 /// Panels that stay in the second-level cache while the rows pass, and rows that do beside them.
@@ -273,6 +295,7 @@ inline constexpr int kCachedRows = 64;
 template <class Isa>
 void multiply(const Panels& weight, const Activations& x, int first, int last,
               const Epilogue& epilogue, float* y, int y_stride) {
+  static_assert(Isa::kTileRows % kRowGroup == 0 && kCachedRows % Isa::kTileRows == 0);
   const PanelPart* part = weight.parts;
   while (first < last) {
     while (!weight.gated && part + 1 < weight.parts + weight.part_count &&
@@ -297,17 +320,21 @@ void multiply(const Panels& weight, const Activations& x, int first, int last,
         const int left = part->outputs - p * kPanelOutputs;
         const int count = left < kPanelOutputs ? left : kPanelOutputs;
         const float* bias = epilogue.bias != nullptr ? epilogue.bias + output : nullptr;
-        for (int row = row_begin; row < row_end; row += Isa::kTileRows) {
-          const int rows = row_end - row < Isa::kTileRows ? row_end - row : Isa::kTileRows;
+        for (int row = row_begin, rows = 0; row < row_end; row += rows) {
+          const int rest = row_end - row;
+          rows = rest >= Isa::kTileRows ? Isa::kTileRows : rest > kRowGroup ? kRowGroup : rest;
           alignas(64) float sums[Isa::kTileRows][kPanelOutputs];
           alignas(64) float up[Isa::kTileRows][kPanelOutputs];
           products(rows, part->data + p * part->panel_bytes, x, row, sums);
           if (up_products != nullptr) {
             up_products(rows, part[1].data + p * part[1].panel_bytes, x, row, up);
           }
-          for (int r = 0; r < rows; ++r) {
-            finish<Isa>(epilogue, sums[r], up_products != nullptr ? up[r] : nullptr, bias, count,
-                        y + size_t{1} * (row + r) * y_stride + output);
+          const TileOutputs outputs{sums, up_products != nullptr ? up : nullptr, bias,
+                                    y + size_t{1} * row * y_stride + output, y_stride};
+          if (count == kPanelOutputs) {
+            finish<Isa>(epilogue, outputs, rows);
+          } else {
+            finish_part<Isa>(epilogue, outputs, rows, count);
           }
         }
       }

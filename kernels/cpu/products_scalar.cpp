@@ -15,9 +15,10 @@ struct Lanes {
 };
 
 struct Scalar {
+  static constexpr bool kUnrolled = false;
   using Floats = Lanes<float>;
   using Ints = Lanes<int32_t>;
-  static constexpr int kTileRows = 4;
+  static constexpr int kTileRows = 8;
 
   static Floats zero() { return {}; }
   static Floats fill(float value) {
@@ -120,7 +121,7 @@ struct Scalar {
   template <int kBits, int kOffset, int kRows, class Each>
   static void sums(const uint8_t* values, const TileBlock& x, const Each& each) {
     constexpr int kHalves = kBits == 6 ? 2 : 1;
-    repeat<kRows>([&](auto r) {
+    each_row<Scalar, kRows>([&](auto r) {
       Ints sum[2];
       for (int half = 0; half < kHalves; ++half) {
         sum[half] = start_of<Scalar, kOffset>(x, r.value, half);
