@@ -95,7 +95,7 @@ void Step::multiply(const Linear& op, const Activations& x) {
   const int fixed = threads == 1 ? panels.count : panels.count * 7 / 8 / threads;
   run_panels(thread_ * fixed, (thread_ + 1) * fixed);
   const int rest = panels.count - threads * fixed;
-  const int chunk = std::max(1, rest / (threads * 4));
+  const int chunk = std::max(1, rest / (threads * 2));
   share((rest + chunk - 1) / chunk, [&](int i) {
     const int first = threads * fixed + i * chunk;
     run_panels(first, std::min(first + chunk, panels.count));
