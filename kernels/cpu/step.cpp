@@ -92,10 +92,10 @@ void Step::multiply(const Linear& op, const Activations& x) {
   };
   // Most panels in one fixed run a thread, read as one stream; the rest goes to who is free first.
   const int threads = pool_.size();
-  const int fixed = threads == 1 ? panels.count : panels.count * 3 / 4 / threads;
+  const int fixed = threads == 1 ? panels.count : panels.count * 7 / 8 / threads;
   run_panels(thread_ * fixed, (thread_ + 1) * fixed);
   const int rest = panels.count - threads * fixed;
-  const int chunk = std::max(1, rest / (threads * 8));
+  const int chunk = std::max(1, rest / (threads * 2));
   share((rest + chunk - 1) / chunk, [&](int i) {
     const int first = threads * fixed + i * chunk;
     run_panels(first, std::min(first + chunk, panels.count));

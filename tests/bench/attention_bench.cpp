@@ -2,7 +2,7 @@
 // model has, so that no cache flatters. Heads as in SmolLM2-135M (9 of 64, 3 KV heads). First the
 // cpu backend is compared with the reference over the same op.
 //
-//   attention_bench --benchmark_filter='context:4096/rows:1/'
+//   attention_bench --benchmark_filter='context:4096/rows:1/' [TARGET]
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -96,8 +96,8 @@ void attention(benchmark::State& state, Backend& backend) {
   state.counters["ops/s"] =
       benchmark::Counter(per_layer * 4.0 * keys * rows * kHeads * kHeadDim,
                          benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
-  state.counters["us/layer"] = benchmark::Counter(
-      per_layer * 1e-6, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["s/layer"] =
+      benchmark::Counter(per_layer, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ void attention(benchmark::State& state, Backend& backend) {
 int main(int argc, char** argv) {
   using namespace coppice;
   benchmark::Initialize(&argc, argv);
-  const auto backend = make_backend({});
+  const auto backend = make_backend({"cpu", 0, argc > 1 ? argv[1] : ""});
   compare_with_reference(*backend);
   std::printf("%s\n", backend->describe().c_str());
   benchmark::RegisterBenchmark("attention",

@@ -2,7 +2,7 @@
 // goes: matrix products (with the norm and quantisation before them), attention, all else. First a
 // row's logits are compared with the same row's among others.
 //
-//   COPPICE_MODELS=... step_bench --benchmark_filter='context:64/rows:1/'
+//   COPPICE_MODELS=... step_bench --benchmark_filter='context:64/rows:1/' [TARGET]
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -127,6 +127,15 @@ void step(benchmark::State& state, Steps& steps, TimedBackend& backend) {
   }
 }
 
+/// A prompt of so many tokens, in chunks of kMostRows, the last token's logits alone.
+void prefill(benchmark::State& state, Steps& steps) {
+  for (auto _ : state) {
+    steps.set_context(0);
+    steps.set_context(static_cast<int>(state.range(0)));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
 }  // namespace
 }  // namespace coppice
 
@@ -139,7 +148,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s is absent; set COPPICE_MODELS to the folder that has it\n", name);
     return 1;
   }
-  TimedBackend backend(make_backend({}));
+  TimedBackend backend(make_backend({"cpu", 0, argc > 1 ? argv[1] : ""}));
   const GgufFile file(*path);
   Steps steps(read_model(file), backend);
   if (!same_logits_among_others(steps)) {
@@ -151,6 +160,11 @@ int main(int argc, char** argv) {
                                [&](benchmark::State& state) { step(state, steps, backend); })
       ->ArgNames({"context", "rows"})
       ->ArgsProduct({{64, 512, kMostContext}, {1, 2, 4, 8, 16, 64, kMostRows}})
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime();
+  benchmark::RegisterBenchmark("prefill", [&](benchmark::State& state) { prefill(state, steps); })
+      ->ArgName("tokens")
+      ->ArgsProduct({{64, 512, kMostContext}})
       ->Unit(benchmark::kMillisecond)
       ->UseRealTime();
   benchmark::RunSpecifiedBenchmarks();
