@@ -30,16 +30,15 @@ struct GgufTensor {
 
 /// A metadata value: integers widened to 64 bits, floats to double. An array keeps its elements'
 /// declared type; arrays of arrays are refused.
-using GgufValue =
-    std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>,
-                 std::vector<int64_t>, std::vector<double>, std::vector<bool>,
-                 std::vector<std::string>>;
+using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>,
+                               std::vector<int64_t>, std::vector<double>, std::vector<bool>,
+                               std::vector<std::string>>;
 
 class GgufFile {
  public:
   /// Maps the file. Throws Error naming the file, the key or tensor, and what was expected.
   explicit GgufFile(const std::filesystem::path& path);
-  /// Reads an image in memory, which must outlive the object; `name` stands in for the path.
+  /// Reads an image in memory, 8-byte aligned, that outlives the object; `name` is for messages.
   GgufFile(std::string name, std::span<const std::byte> image);
   GgufFile(GgufFile&&) noexcept;
   GgufFile& operator=(GgufFile&&) noexcept;
@@ -66,7 +65,7 @@ class GgufFile {
 
   std::span<const GgufTensor> tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;  // null when absent
-  const GgufTensor& tensor(std::string_view name) const;       // Error when absent
+  const GgufTensor& tensor(std::string_view name) const;  // Error: absent; Failure: file was cut
   /// Keys in file order, for `coppice inspect`.
   std::span<const std::pair<std::string, GgufValue>> metadata() const { return metadata_; }
 

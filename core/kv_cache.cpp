@@ -47,8 +47,8 @@ KVCache::Sequence& KVCache::at(SeqId sequence) {
 }
 
 SeqId KVCache::open() {
-  const auto unused = std::find_if(sequences_.begin(), sequences_.end(),
-                                   [](const Sequence& s) { return !s.open; });
+  const auto unused =
+      std::find_if(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return !s.open; });
   const auto index = unused - sequences_.begin();
   if (unused == sequences_.end()) sequences_.emplace_back();
   sequences_[static_cast<size_t>(index)].open = true;
@@ -98,13 +98,28 @@ void KVCache::commit(Tail&& tail, std::span<const int> kept) {
   if (!move_from_.empty()) {
     ops_.clear();
     for (const KvLayer& layer : layers_) {
-      ops_.push_back(MoveKv{layer, static_cast<int>(move_from_.size()), move_from_.data(),
-                            move_to_.data()});
+      ops_.push_back(
+          MoveKv{layer, static_cast<int>(move_from_.size()), move_from_.data(), move_to_.data()});
     }
     backend_->run(ops_);
   }
   owner.committed += static_cast<int>(kept.size());
   owner.has_tail = false;
+  release_behind(owner);
+}
+
+void KVCache::commit_all(Tail&& tail) {
+  COPPICE_CHECK(tail.cache_ == this);
+  tail.cache_ = nullptr;
+  Sequence& owner = at(tail.sequence_);
+  owner.committed += tail.rows_;
+  owner.has_tail = false;
+}
+
+void KVCache::truncate(SeqId sequence, int committed) {
+  Sequence& owner = at(sequence);
+  COPPICE_CHECK(!owner.has_tail && committed >= 0 && committed <= owner.committed);
+  owner.committed = committed;
   release_behind(owner);
 }
 

@@ -1,11 +1,12 @@
-// The paged KV cache. A sequence has committed slots 0..committed-1; a step reserves a tail of slots
-// behind them for its rows and then commits the rows that were accepted, or rolls all of them back.
-// Slots are found through the sequence's page table: slot s is page pages[s / kPageSlots].
+// The paged KV cache. A sequence has committed slots 0..committed-1; a step reserves a tail of
+// slots behind them for its rows and then commits the rows that were accepted, or rolls all of them
+// back. Slots are found through the sequence's page table: slot s is page pages[s / kPageSlots].
 //
 //   KVCache cache(backend, shapes, 256);
 //   SeqId seq = cache.open();
 //   std::optional<KVCache::Tail> tail = cache.reserve(seq, 5);   // empty: no pages left
-//   cache.commit(std::move(*tail), kept);                        // offsets into the tail, ascending
+//   cache.commit(std::move(*tail), kept);                        // offsets into the tail,
+//   ascending
 #pragma once
 
 #include <cstdint>
@@ -57,9 +58,13 @@ class KVCache {
   /// Slots committed .. committed+rows-1, or nothing when there are too few pages. A sequence has
   /// one tail at a time.
   std::optional<Tail> reserve(SeqId sequence, int rows);
-  /// Keeps the rows at these offsets of the tail (strictly ascending), moved to follow the committed
-  /// ones in every layer, and gives back the pages behind them.
+  /// Keeps the rows at these offsets of the tail (strictly ascending), moved to follow the
+  /// committed ones in every layer, and gives back the pages behind them.
   void commit(Tail&& tail, std::span<const int> kept);
+  /// Keeps every row of the tail.
+  void commit_all(Tail&& tail);
+  /// Forgets committed slots from `committed` on; the sequence has no tail.
+  void truncate(SeqId sequence, int committed);
 
   int committed(SeqId sequence) const { return at(sequence).committed; }
   std::span<const int32_t> pages(SeqId sequence) const { return at(sequence).pages; }

@@ -14,8 +14,9 @@ namespace {
 std::vector<float> read_vector(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.rows * view.cols));
   for (int64_t row = 0; row < view.rows; ++row) {
-    dequantise_row(view, row, std::span(values).subspan(static_cast<size_t>(row * view.cols),
-                                                         static_cast<size_t>(view.cols)));
+    dequantise_row(view, row,
+                   std::span(values).subspan(static_cast<size_t>(row * view.cols),
+                                             static_cast<size_t>(view.cols)));
   }
   return values;  // empty for a tensor that the architecture lacks
 }
@@ -190,22 +191,21 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows,
                        .bias = or_null(layer.qkv_bias),
                        .y = workspace.qkv_.as<float>(),
                        .y_stride = qkv_width});
-  ops.push_back(
-      Attention{.qkv = workspace.qkv_.as<float>(),
-                .rows = rows,
-                .heads = config_.heads,
-                .q_norm = or_null(layer.q_norm),
-                .k_norm = or_null(layer.k_norm),
-                .norm_eps = config_.norm_eps,
-                .rotary = rotary_[static_cast<size_t>(layer.kind.rotary_table)].data(),
-                .style = config_.rotary,
-                .scale = config_.attention_scale,
-                .window = layer.kind.window,
-                .kv = kv,
-                .row = workspace.rows_.data(),
-                .tail_slots = workspace.tail_slots_.data(),
-                .pages = workspace.pages_.data(),
-                .out = workspace.attention_.as<float>()});
+  ops.push_back(Attention{.qkv = workspace.qkv_.as<float>(),
+                          .rows = rows,
+                          .heads = config_.heads,
+                          .q_norm = or_null(layer.q_norm),
+                          .k_norm = or_null(layer.k_norm),
+                          .norm_eps = config_.norm_eps,
+                          .rotary = rotary_[static_cast<size_t>(layer.kind.rotary_table)].data(),
+                          .style = config_.rotary,
+                          .scale = config_.attention_scale,
+                          .window = layer.kind.window,
+                          .kv = kv,
+                          .row = workspace.rows_.data(),
+                          .tail_slots = workspace.tail_slots_.data(),
+                          .pages = workspace.pages_.data(),
+                          .out = workspace.attention_.as<float>()});
   add_block(*layer.output, workspace.attention_.as<float>(), attention_width,
             layer.post_attention_norm);
   ops.push_back(Linear{.weight = layer.gate_up.get(),
@@ -225,7 +225,8 @@ ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspac
   const int rows = static_cast<int>(batch.token.size());
   const int logit_rows = static_cast<int>(batch.logit_rows.size());
   const int taps = static_cast<int>(batch.tap_layers.size());
-  COPPICE_CHECK(rows > 0 && rows <= workspace.size_.rows && batch.parent.size() == batch.token.size());
+  COPPICE_CHECK(rows > 0 && rows <= workspace.size_.rows &&
+                batch.parent.size() == batch.token.size());
   COPPICE_CHECK(logit_rows <= workspace.size_.logit_rows && taps <= workspace.size_.taps);
   COPPICE_CHECK(batch.top_k <= workspace.size_.top_k);
   place_rows(batch, workspace);

@@ -45,10 +45,10 @@ struct ForwardOutput {
   int dim = 0;
   int rows = 0;
   int top_k = 0;
-  std::span<const float> logits;       // (logit_rows, vocabulary)
-  std::span<const float> taps;         // (tap_layers, rows, dim)
-  std::span<const int32_t> top_ids;    // (logit_rows, top_k), most likely first
-  std::span<const float> top_logits;   // (logit_rows, top_k)
+  std::span<const float> logits;      // (logit_rows, vocabulary)
+  std::span<const float> taps;        // (tap_layers, rows, dim)
+  std::span<const int32_t> top_ids;   // (logit_rows, top_k), most likely first
+  std::span<const float> top_logits;  // (logit_rows, top_k)
 
   const float* logits_of(int logit_row) const {
     return logits.data() + static_cast<size_t>(logit_row) * vocabulary;
@@ -86,8 +86,8 @@ class Workspace {
 
 class Model {
  public:
-  /// Packs the tensors; the source may be closed afterwards. `context` bounds the positions (0: what
-  /// the model was trained for).
+  /// Packs the tensors; the source may be closed afterwards. `context` bounds the positions (0:
+  /// what the model was trained for).
   Model(const ModelSource& source, Backend& backend, int context = 0);
 
   const ModelConfig& config() const { return config_; }

@@ -52,7 +52,7 @@ struct LayerTensors {
 };
 
 struct ModelSource {
-  std::string name;      // file, for messages
+  std::string name;  // file, for messages
   ModelConfig config;
   TensorView embedding;  // (vocabulary, dim)
   TensorView output_norm;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -41,7 +42,9 @@ struct OptionDoc {
 };
 
 /// Fills every field that the map names. Throws Error for an unknown key (naming the nearest valid
-/// one), a value of another type, one outside its range, or a key given twice.
+/// one), a value of another type, one outside its range, or a key given twice. Fields are bool,
+/// int, uint32_t, uint64_t, float, double, std::string, or vectors of int, double, std::string.
+/// `place` stands in where an entry has none.
 template <class Options>
 Options read_options(const OptionMap& map, std::string_view place);
 template <class Options>
@@ -50,4 +53,17 @@ std::vector<OptionDoc> describe_options();
 template <class Options>
 OptionMap dump_options(const Options& options);
 
+/// Throws Error for a key that is not among `valid` (naming the nearest) or is given twice.
+void check_keys(const OptionMap& map, std::span<const OptionDoc> valid, std::string_view place);
+/// The nearest of `words` by edit distance, "" when none is near enough to be meant.
+std::string_view nearest_word(std::string_view word, std::span<const std::string_view> words);
+/// "; did you mean 'x'?" or "; there are: a, b": the remedy for an unknown word.
+std::string suggest_word(std::string_view word, std::span<const std::string_view> words);
+/// A value as a config file writes it: true, 3, 0.5, "text", [1, 2].
+std::string option_text(const OptionValue& value);
+/// The double that prints as the float does: 0.1f gives 0.1.
+double shortest_double(float value);
+
 }  // namespace coppice
+
+#include "core/options_visit.h"

@@ -17,17 +17,17 @@ struct StepRecord {
   int rows = 0;          // rows of the sequence in the forward: trunk and tree, repeats shared
   int drafted = 0;       // verify nodes
   int probes = 0;
-  int reached = 0;       // draft positions judged: accepted ones, and the one that failed if any
-  int accepted = 0;      // nodes on the path as the rule walked it
-  int emitted = 0;       // tokens delivered: a stop may cut the path
-  int batch = 1;         // sequences in the forward; the times below are the whole step's
+  int reached = 0;   // draft positions judged: accepted ones, and the one that failed if any
+  int accepted = 0;  // nodes on the path as the rule walked it
+  int emitted = 0;   // tokens delivered: a stop may cut the path
+  int batch = 1;     // sequences in the forward; the times below are the whole step's
   double draft_ms = 0, target_ms = 0, judge_ms = 0, other_ms = 0;
 
   // Filled at trace level `trees` alone.
   std::vector<int32_t> tree_tokens;  // node 0 first
   std::vector<int32_t> tree_parents;
-  std::vector<int32_t> tree_path;    // accepted nodes
-  std::vector<int32_t> tokens;       // emitted
+  std::vector<int32_t> tree_path;  // accepted nodes
+  std::vector<int32_t> tokens;     // emitted
 };
 
 }  // namespace coppice

@@ -2,13 +2,16 @@
 #include "core/token_tree.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "kernels/base/error.h"
 
 namespace coppice {
 
 float QRows::Row::probability(int32_t token) const {
-  if (ids.empty()) return p[static_cast<size_t>(token)];
+  if (token < 0) return 0.0f;
+  if (ids.empty())
+    return static_cast<size_t>(token) < p.size() ? p[static_cast<size_t>(token)] : 0.0f;
   const auto at = std::lower_bound(ids.begin(), ids.end(), token);
   return at != ids.end() && *at == token ? p[static_cast<size_t>(at - ids.begin())] : 0.0f;
 }
@@ -20,6 +23,7 @@ void QRows::clear() {
 }
 
 int QRows::add_dense(std::span<const float> p, bool without_replacement) {
+  COPPICE_CHECK(!p.empty());
   entries_.push_back({p_.size(), p.size(), true, without_replacement, 0});
   p_.insert(p_.end(), p.begin(), p.end());
   return size() - 1;
@@ -27,8 +31,8 @@ int QRows::add_dense(std::span<const float> p, bool without_replacement) {
 
 int QRows::add_sparse(std::span<const int32_t> ids, std::span<const float> p,
                       bool without_replacement) {
-  COPPICE_CHECK(ids.size() == p.size() && !ids.empty());
-  COPPICE_CHECK(std::is_sorted(ids.begin(), ids.end()));
+  COPPICE_CHECK(ids.size() == p.size() && !ids.empty() && ids.front() >= 0);
+  COPPICE_CHECK(std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end());
   entries_.push_back({p_.size(), p.size(), false, without_replacement, ids_.size()});
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   p_.insert(p_.end(), p.begin(), p.end());
@@ -36,6 +40,7 @@ int QRows::add_sparse(std::span<const int32_t> ids, std::span<const float> p,
 }
 
 QRows::Row QRows::row(int index) const {
+  COPPICE_CHECK(index >= 0 && index < size());
   const Entry& entry = entries_[static_cast<size_t>(index)];
   Row row;
   row.p = std::span(p_).subspan(entry.first, entry.count);
@@ -44,9 +49,10 @@ QRows::Row QRows::row(int index) const {
   return row;
 }
 
-void TokenTree::reset(int32_t root, int capacity) {
-  COPPICE_CHECK(capacity >= 0);
+void TokenTree::reset(int32_t root, int capacity, int most_depth) {
+  COPPICE_CHECK(capacity >= 0 && most_depth >= 0);
   capacity_ = capacity;
+  most_depth_ = most_depth;
   q.clear();
   token_.assign(1, root);
   parent_.assign(1, -1);
@@ -60,16 +66,19 @@ void TokenTree::reset(int32_t root, int capacity) {
 }
 
 int TokenTree::add(const TreeNode& node) {
-  if (room() == 0) return -1;
   const int index = size();
   COPPICE_CHECK(node.parent >= 0 && node.parent < index);
+  if (room() == 0 || depth(node.parent) >= most_depth_) return -1;
   COPPICE_CHECK(node.q_row >= kPointMass && node.q_row < q.size());
   const size_t parent = static_cast<size_t>(node.parent);
   COPPICE_CHECK(node.role == NodeRole::probe || role_[parent] == NodeRole::verify);
-  if (node.role == NodeRole::verify && node.q_row == kPointMass) {
+  COPPICE_CHECK(node.token >= 0);
+  const bool drawn = node.q_row != kPointMass;
+  COPPICE_CHECK(!drawn || q.row(node.q_row).probability(node.token) > 0.0f);
+  if (node.role == NodeRole::verify && (!drawn || q.row(node.q_row).without_replacement)) {
     for (int c = first_child_[parent]; c >= 0; c = next_sibling_[static_cast<size_t>(c)]) {
       const size_t sibling = static_cast<size_t>(c);
-      COPPICE_CHECK(token_[sibling] != node.token || q_row_[sibling] != kPointMass ||
+      COPPICE_CHECK(token_[sibling] != node.token || q_row_[sibling] != node.q_row ||
                     role_[sibling] != NodeRole::verify);
     }
   }

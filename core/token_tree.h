@@ -7,6 +7,7 @@
 //   tree.add({.parent = a, .token = 4});
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,7 +26,7 @@ inline constexpr int kPointMass = -1;
 class QRows {
  public:
   struct Row {
-    std::span<const int32_t> ids;  // empty: dense, index = token id; else ascending
+    std::span<const int32_t> ids;  // empty: dense, index = token id; else strictly ascending
     std::span<const float> p;
     bool without_replacement = false;  // siblings were drawn without replacement from this row
     float probability(int32_t token) const;
@@ -60,14 +61,18 @@ struct TreeNode {
 
 class TokenTree {
  public:
-  /// Empties the tree, sets node 0, and allows up to `capacity` further nodes.
-  void reset(int32_t root, int capacity);
-  /// The node's index, or -1 when the tree is full. The parent exists; a verify node hangs under a
-  /// verify node; a point-mass node differs from its point-mass siblings.
+  /// Empties the tree, sets node 0, and allows up to `capacity` further nodes, none deeper than
+  /// `most_depth`.
+  void reset(int32_t root, int capacity, int most_depth = INT_MAX);
+  /// The node's index, or -1 when the tree is full or the node would stand too deep. The parent
+  /// exists; a verify node hangs under a verify node, and differs from its point-mass siblings when
+  /// it is a point mass, from those drawn from its row when that is without replacement; a drawn
+  /// token has a probability above 0 in its row. Anything else aborts.
   int add(const TreeNode& node);
 
   int size() const { return static_cast<int>(token_.size()); }  // node 0 included
   int room() const { return capacity_ + 1 - size(); }
+  int most_depth() const { return most_depth_; }
   int32_t token(int i) const { return token_[i]; }
   int parent(int i) const { return parent_[i]; }  // -1 for node 0
   int depth(int i) const { return depth_[i]; }    // 0 for node 0
@@ -85,6 +90,7 @@ class TokenTree {
 
  private:
   int capacity_ = 0;
+  int most_depth_ = INT_MAX;
   std::vector<int32_t> token_;
   std::vector<int32_t> parent_, depth_, q_row_, first_child_, last_child_, next_sibling_;
   std::vector<NodeRole> role_;

@@ -2,7 +2,8 @@
 // is kept and which token follows it. Sources: Leviathan 2023 and Chen 2023 (rejection), SpecInfer
 // and Sequoia 2024 (trees), Daliri 2024 (coupled).
 //
-//   Verdict v = rule.judge(tree, target, noise);   // emits tokens of v.path, then v.token
+//   TargetRows target(sampler, tree, logits, logits_per_row, tokens);
+//   rule.judge(tree, target, verdict);   // emits the tokens of verdict.path, then verdict.token
 #pragma once
 
 #include <cstdint>
@@ -24,36 +25,60 @@ enum class Draw {
   independent,  // from q with noise of its own; the node keeps its q row
 };
 
-/// The target's logits at a tree's nodes, warped only when a rule asks.
+/// Answers to what chance decides, in place of addressed noise: a certificate or a test enumerates
+/// every answer with its probability.
+class Coins {
+ public:
+  virtual ~Coins() = default;
+  /// True with `probability`, in 0..1.
+  virtual bool accept(double probability) = 0;
+  /// An index, drawn with probability weights[index] / total.
+  virtual int draw(std::span<const double> weights, double total) = 0;
+};
+
+/// The target's logits at a tree's nodes, warped only when a rule asks, and the chance a rule may
+/// use. Throws Failure as Sampler does.
 class TargetRows {
  public:
   /// `logits` has one pointer a node (repeated siblings may share one); `history` ends with node
-  /// 0's token, whose position is history.size() - 1.
+  /// 0's token, whose position is history.size() - 1. With `coins`, coupled() is drawn by them too.
   TargetRows(Sampler& sampler, const TokenTree& tree, std::span<const float* const> logits,
-             int logits_per_row, std::span<const int32_t> history);
+             int logits_per_row, std::span<const int32_t> history, Coins* coins = nullptr);
 
   int32_t argmax(int node);
+  /// The baseline's own draw for the token that follows `node`.
   int32_t coupled(int node);
   std::span<const float> p(int node);  // valid until the next call
-  int vocabulary() const;
+  /// As the model gave them; unlike p(), they may be longer than the vocabulary.
+  std::span<const float> logits(int node) const;
+  int vocabulary() const { return sampler_->vocabulary(); }
+  const Sampler& sampler() const { return *sampler_; }
   /// Absolute position of node 0.
   int root_position() const { return static_cast<int>(history_.size()) - 1; }
 
+  /// The accept coin of `node`: one a step.
+  bool accept(double probability, int node);
+  /// An index of weights (count), drawn with probability weight / total; one draw a purpose and
+  /// depth. `node` is the one it follows.
+  int draw(const double* weights, int count, double total, int node, Purpose purpose);
+
  private:
-  std::span<const float> row(int node) const;
   TokenContext context(int node);
+  double uniform(int node, Purpose purpose, uint32_t lane) const;
 
   Sampler* sampler_;
   const TokenTree* tree_;
   std::span<const float* const> logits_;
   int logits_per_row_;
   std::span<const int32_t> history_;
+  Coins* coins_;
   std::vector<int32_t> path_;
 };
 
 struct Verdict {
-  std::vector<int> path;  // accepted nodes, from depth 1 down
-  int32_t token = 0;      // follows the path: the bonus, or the replacement of what was rejected
+  std::vector<int> path;        // accepted nodes, from depth 1 down
+  int32_t token = 0;            // follows the path: the bonus, or the replacement of what failed
+  std::vector<double> scratch;  // a rule's own memory, kept from step to step
 };
 
 class AcceptanceRule {

@@ -28,15 +28,15 @@ struct Needs {
 /// the trunk's first, then the tree's.
 struct Observation {
   SeqId sequence = 0;
-  std::span<const int32_t> tokens;    // every token now certain, those just emitted included
-  int first_position = 0;             // of row 0: own state about it and behind it is stale
-  std::span<const int> kept_rows;     // row of position first_position + i, now committed
-  const TokenTree* tree = nullptr;    // null when the step had no tree
-  std::span<const int> node_row;      // row of each node
-  std::span<const int> path;          // accepted nodes that were kept
+  std::span<const int32_t> tokens;  // every token now certain, those just emitted included
+  int first_position = 0;           // of row 0: own state about it and behind it is stale
+  std::span<const int> kept_rows;   // row of position first_position + i, now committed
+  const TokenTree* tree = nullptr;  // null when the step had no tree
+  std::span<const int> node_row;    // row of each node
+  std::span<const int> path;        // accepted nodes that were kept
   const ForwardOutput* output = nullptr;
-  int first_row = 0;                  // batch row of row 0, for taps
-  std::span<const int> logit_row;     // logit row of each row, -1: none; for top_k
+  int first_row = 0;               // batch row of row 0, for taps
+  std::span<const int> logit_row;  // logit row of each row, -1: none; for top_k
 
   const float* tap(int tap_index, int row) const { return output->tap(tap_index, first_row + row); }
   /// The target's most likely tokens behind a row; empty when they were not computed.
@@ -51,13 +51,13 @@ struct Observation {
 /// One sequence that wants a tree.
 struct DraftJob {
   SeqId sequence = 0;
-  std::span<const int32_t> tokens;  // every certain token; the last is node 0
-  int budget = 0;                   // most nodes; may be 0
-  Draw draw = Draw::argmax;         // how a drafter that samples draws
-  Sampler* sampler = nullptr;       // the sequence's own warps and noise
-  const KVCache::Tail* tail = nullptr;      // slots of this step: node 0's, then `budget` more
-  std::span<const int32_t> pages;   // the sequence's page table, the tail's included
-  TokenTree* tree = nullptr;        // out: node 0 is there, room for `budget` nodes
+  std::span<const int32_t> tokens;      // every certain token; the last is node 0
+  int budget = 0;                       // most nodes; may be 0
+  Draw draw = Draw::argmax;             // how a drafter that samples draws
+  Sampler* sampler = nullptr;           // the sequence's own warps and noise
+  const KVCache::Tail* tail = nullptr;  // slots of this step: node 0's, then `budget` more
+  KVCache* cache = nullptr;             // own layers stand behind the target's
+  TokenTree* tree = nullptr;            // out: node 0 is there, room for `budget` nodes
 };
 
 enum class Reason { finished, preempted };

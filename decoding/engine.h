@@ -1,6 +1,6 @@
 // The one loop that every method runs in. A step picks sequences, lets the drafter grow trees,
-// verifies all rows in one forward, judges, cuts at a stop, commits, and lets the drafter learn. The
-// baseline is the same loop with empty trees.
+// verifies all rows in one forward, judges, cuts at a stop, commits, and lets the drafter learn.
+// The baseline is the same loop with empty trees.
 //
 //   Engine engine(target, rule, &drafter, limits);
 //   RequestId id = engine.submit({.prompt = ids});
@@ -8,11 +8,9 @@
 //   const Answer& answer = engine.answer(id);
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,12 +29,6 @@ namespace coppice {
 
 using RequestId = uint64_t;
 
-struct TokenLogProbability {
-  int32_t token = 0;
-  float log_probability = 0.0f;                       // of the model's own logits, before any warp
-  std::vector<std::pair<int32_t, float>> most_likely;  // alternatives, most likely first
-};
-
 struct Request {
   std::vector<int32_t> prompt;  // not empty, shorter than the context
   SamplingParams sampling;
@@ -50,25 +42,25 @@ struct Answer {
   std::vector<int32_t> ids;  // emitted, a stop token included
   std::string text;          // without it, and without a stop string
   Finish finish = Finish::running;
-  std::string error;         // when failed
-  int steps = 0;             // target passes in decoding, the prefill's not counted
-  int prefill_emitted = 0;   // tokens the prefill's last pass gave: 1, or 0 when it failed
-  double ttft_ms = 0;        // from the request's first pass to its first token
-  double decode_ms = 0;      // from its first token to its last
-  std::vector<TokenLogProbability> logprobs;
+  std::string error;        // when failed
+  int steps = 0;            // target passes in decoding, the prefill's not counted
+  int prefill_emitted = 0;  // tokens the prefill's last pass gave: 1, or 0 when it failed
+  double ttft_ms = 0;       // from the request's first pass to its first token
+  double decode_ms = 0;     // from its first token to its last
+  std::vector<RawLogProbabilities> logprobs;  // one an id, when asked for
 };
 
 struct EngineLimits {
-  int sequences = 1;       // most sequences in a step
-  int context = 0;         // positions a sequence may have; 0: the model's
-  int pages = 0;           // of the cache; 0: every sequence can reach `context`
-  int chunk_rows = 256;    // most trunk rows in a step, over all sequences
-  int budget = 0;          // most nodes a sequence and step; 0: no drafts
+  int sequences = 1;     // most sequences in a step
+  int context = 0;       // positions a sequence may have; 0: the model's
+  int pages = 0;         // of the cache; 0: every sequence can reach `context`
+  int chunk_rows = 256;  // most trunk rows in a step, over all sequences
+  int budget = 0;        // most nodes a sequence and step; 0: no drafts
   bool record_trees = false;
 };
 
-/// What an engine decodes with. The parts must outlive it. `tokenizer` may be null (no text, no stop
-/// strings); its size bounds the ids that are drawn.
+/// What an engine decodes with. The parts must outlive it. `tokenizer` may be null (no text, no
+/// stop strings); its size bounds the ids that are drawn.
 struct EngineParts {
   const Model* target = nullptr;
   Backend* backend = nullptr;
@@ -76,6 +68,8 @@ struct EngineParts {
   const AcceptanceRule* rule = nullptr;
   Drafter* drafter = nullptr;  // null: the baseline
 };
+
+struct Sequence;  // decoding/sequence.h: a request while the engine works on it
 
 class Engine {
  public:
@@ -93,6 +87,8 @@ class Engine {
   void preempt(RequestId id);
 
   const Answer& answer(RequestId id) const;
+  /// Moves a finished request's answer out and forgets the request.
+  Answer take(RequestId id);
   int running() const;
   KVCache& cache() { return *cache_; }
   int context() const { return context_; }
@@ -100,35 +96,32 @@ class Engine {
   std::function<void(const StepRecord&)> on_step;
 
  private:
-  struct Sequence;
-  using Clock = std::chrono::steady_clock;
-
   Sequence& find(RequestId id) const;
   void admit();
-  bool make_room(const Sequence& for_whom, int rows);
   void plan();
-  bool reserve(Sequence& sequence, int budget);
+  bool reserve(Sequence& sequence, int nodes);
   void draft();
+  void pack();
   void judge(const ForwardOutput& output);
-  void judge_one(Sequence& sequence, const ForwardOutput& output);
-  void append(Sequence& sequence, const Verdict& verdict, const ForwardOutput& output);
-  void commit(Sequence& sequence);
-  void observe(const ForwardOutput& output);
-  void record(double draft_ms, double target_ms, double judge_ms, double other_ms);
-  void retire();
-  void fail(Sequence& sequence, std::string reason);
+  void append(Sequence& sequence, const ForwardOutput& output, int index);
+  void commit_and_observe(const ForwardOutput& output);
+  void report(double draft_ms, double target_ms, double judge_ms, double total_ms);
+  void end(Sequence& sequence, Finish finish);
   void release(Sequence& sequence, Reason reason);
 
   EngineParts parts_;
   EngineLimits limits_;
   Needs needs_;
   int context_ = 0;
+  int vocabulary_ = 0;
+  int most_nodes_ = 0;
   std::unique_ptr<KVCache> cache_;
   std::unique_ptr<Workspace> workspace_;
-  std::vector<std::unique_ptr<Sequence>> sequences_;  // every request not yet dropped, by arrival
-  std::vector<Sequence*> step_;                       // those in this step
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // by arrival, the oldest first
+  std::vector<Sequence*> in_step_;
   std::vector<DraftJob> jobs_;
   std::vector<Observation> observations_;
+  std::vector<const float*> node_logits_;
   PackedBatch packed_;
   RequestId next_id_ = 1;
 };

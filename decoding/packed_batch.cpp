@@ -55,8 +55,8 @@ std::span<const int> PackedBatch::node_row(int sequence) const {
 
 std::span<const int> PackedBatch::logit_row(int sequence) const {
   const SequenceRows& rows = sequences_[static_cast<size_t>(sequence)];
-  return std::span(logit_row_).subspan(static_cast<size_t>(rows.first),
-                                       static_cast<size_t>(rows.count));
+  return std::span(logit_row_)
+      .subspan(static_cast<size_t>(rows.first), static_cast<size_t>(rows.count));
 }
 
 ForwardBatch PackedBatch::batch() const {

@@ -20,7 +20,6 @@ struct MethodParts {
   const Model* target = nullptr;
   const Tokenizer* tokenizer = nullptr;
   Backend* backend = nullptr;
-  KVCache* cache = nullptr;  // null while needs are asked for; set before the first propose
   const Model* draft_model = nullptr;
   const Tokenizer* draft_tokenizer = nullptr;
   int sequences = 1;  // most at once

@@ -20,12 +20,18 @@ size_t pending(std::string_view text, std::string_view stop) {
 
 std::string_view finish_name(Finish finish) {
   switch (finish) {
-    case Finish::running: return "running";
-    case Finish::stop: return "stop";
-    case Finish::length: return "length";
-    case Finish::context: return "context";
-    case Finish::cancelled: return "cancelled";
-    case Finish::failed: return "failed";
+    case Finish::running:
+      return "running";
+    case Finish::stop:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::context:
+      return "context";
+    case Finish::cancelled:
+      return "cancelled";
+    case Finish::failed:
+      return "failed";
   }
   return "unknown";
 }
@@ -39,8 +45,8 @@ StopWatch::StopWatch(const Tokenizer* tokenizer, StopRules rules) : rules_(std::
 StopWatch::Step StopWatch::push(int32_t token) {
   Step step;
   ++tokens_;
-  const bool is_stop = std::find(rules_.tokens.begin(), rules_.tokens.end(), token) !=
-                       rules_.tokens.end();
+  const bool is_stop =
+      std::find(rules_.tokens.begin(), rules_.tokens.end(), token) != rules_.tokens.end();
   if (is_stop) {
     step.finish = Finish::stop;
     return step;

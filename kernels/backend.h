@@ -44,11 +44,11 @@ enum class Stacking {
 
 /// out[r] = table[token[r]] * scale
 struct Embed {
-  const Weight* table = nullptr;  // outputs = vocabulary, inputs = dim
-  const int32_t* token = nullptr; // (rows), each in 0..table->outputs-1
+  const Weight* table = nullptr;   // outputs = vocabulary, inputs = dim
+  const int32_t* token = nullptr;  // (rows), each in 0..table->outputs-1
   int rows = 0;
   float scale = 1.0f;
-  float* out = nullptr;           // (rows, dim)
+  float* out = nullptr;  // (rows, dim)
 };
 
 enum class Activation { none, silu, gelu_tanh };
@@ -57,27 +57,27 @@ enum class Activation { none, silu, gelu_tanh };
 /// A gated weight applies `activation` to the gate half alone and multiplies by the up half.
 struct Linear {
   const Weight* weight = nullptr;
-  const float* x = nullptr;         // (rows, inputs), row stride x_stride
+  const float* x = nullptr;  // (rows, inputs), row stride x_stride
   int x_stride = 0;
   const int32_t* gather = nullptr;  // (rows) row of x that each y row reads; null: row r
   int rows = 0;
-  const float* norm = nullptr;      // (inputs) RMS-norm weight applied to x first; null: none
+  const float* norm = nullptr;  // (inputs) RMS-norm weight applied to x first; null: none
   float norm_eps = 0.0f;
-  const float* bias = nullptr;      // (outputs); null: none
+  const float* bias = nullptr;  // (outputs); null: none, as for a gated weight
   Activation activation = Activation::none;
   bool accumulate = false;
-  float* y = nullptr;               // (rows, outputs), row stride y_stride
+  float* y = nullptr;  // (rows, outputs), row stride y_stride
   int y_stride = 0;
 };
 
 /// x[r] += RMS-norm(y[r]) * weight: the norm after a block that gemma has.
 struct AddNorm {
-  const float* y = nullptr;      // (rows, dim)
-  const float* weight = nullptr; // (dim)
+  const float* y = nullptr;       // (rows, dim)
+  const float* weight = nullptr;  // (dim)
   float eps = 0.0f;
   int rows = 0;
   int dim = 0;
-  float* x = nullptr;            // (rows, dim)
+  float* x = nullptr;  // (rows, dim)
 };
 
 /// out[r] = x[r]; rows of `dim` floats with strides. Takes a hidden state out as a tap.
@@ -122,7 +122,7 @@ enum class RotaryStyle {
 /// their slots, then softmax(scale Q K^T) V over each row's keys. Every K and V is read as stored,
 /// the row's own included. All writes happen before the first read.
 struct Attention {
-  const float* qkv = nullptr;     // (rows, (heads + 2 kv_heads) head_dim): Q, K, V
+  const float* qkv = nullptr;  // (rows, (heads + 2 kv_heads) head_dim): Q, K, V
   int rows = 0;
   int heads = 0;
   const float* q_norm = nullptr;  // (head_dim) or null
@@ -131,12 +131,12 @@ struct Attention {
   const float* rotary = nullptr;  // (positions, head_dim/2, 2): cosine, sine
   RotaryStyle style = RotaryStyle::adjacent;
   float scale = 0.0f;
-  int window = 0;                 // a key is seen when row.position - key position < window; 0: all
+  int window = 0;  // a key is seen when row.position - key position < window; 0: all
   KvLayer kv;
-  const AttentionRow* row = nullptr;    // (rows)
+  const AttentionRow* row = nullptr;  // (rows)
   const int32_t* tail_slots = nullptr;
   const int32_t* pages = nullptr;
-  float* out = nullptr;           // (rows, heads head_dim)
+  float* out = nullptr;  // (rows, heads head_dim)
 };
 
 /// Copies K and V between slots, in the order given: the cache's commit of an accepted path.
@@ -147,7 +147,7 @@ struct MoveKv {
   const int32_t* to = nullptr;    // (count)
 };
 
-/// The k largest of each row, largest first, equal values by lower index first.
+/// The k largest of each row, largest first, equal values by lower index first. NaN is below all.
 struct TopK {
   const float* x = nullptr;  // (rows, cols), row stride x_stride
   int x_stride = 0;
@@ -179,7 +179,8 @@ class Backend {
   /// Copies the parts into this backend's layout; the views may be unmapped afterwards.
   virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) = 0;
   virtual Buffer allocate(size_t bytes) = 0;
-  /// Runs the ops in order; returns when their results can be read. Allocates nothing in steady use.
+  /// Runs the ops in order; returns when their results can be read. Allocates nothing in steady
+  /// use.
   virtual void run(std::span<const Op> ops) = 0;
 };
 

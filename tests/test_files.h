@@ -43,13 +43,13 @@ inline std::filesystem::path golden_file(const std::string& name) {
 
 }  // namespace coppice::test
 
-#define COPPICE_REQUIRE_FILE(path, found, name, variable)                                     \
-  const auto path##_found = (found);                                                          \
-  if (!path##_found) {                                                                        \
-    if (std::getenv("CI") != nullptr) FAIL() << (name) << " is absent; set " << (variable);   \
+#define COPPICE_REQUIRE_FILE(variable_name, found, name, variable)                              \
+  const auto variable_name##_found = (found);                                                   \
+  if (!variable_name##_found) {                                                                 \
+    if (std::getenv("CI") != nullptr) FAIL() << (name) << " is absent; set " << (variable);     \
     GTEST_SKIP() << (name) << " is absent; set " << (variable) << " to the folder that has it"; \
-  }                                                                                           \
-  const std::filesystem::path& path = *path##_found
+  }                                                                                             \
+  const std::filesystem::path& variable_name = *variable_name##_found
 
 /// Defines `path`, or skips the test (fails it in CI) when the model file is absent.
 #define REQUIRE_MODEL(path, name) \

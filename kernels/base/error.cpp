@@ -1,3 +1,4 @@
+// Where a failed check ends: it prints its place and stops the program.
 #include "kernels/base/error.h"
 
 #include <cstdio>

@@ -1,6 +1,7 @@
 // Errors that end a command, and checks for mistakes only a programmer can make.
 //
-//   throw Error("model.gguf: tensor 'output.weight' ends past the file's end; fetch the file again");
+//   throw Error("model.gguf: tensor 'output.weight' ends past the file's end; fetch the file
+//   again");
 #pragma once
 
 #include <fmt/format.h>
@@ -17,8 +18,7 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   template <class... Args>
-  explicit Error(fmt::format_string<Args...> format, Args&&... args)
-    requires(sizeof...(Args) > 0)
+  explicit Error(fmt::format_string<Args...> format, Args&&... args) requires(sizeof...(Args) > 0)
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
@@ -27,8 +27,7 @@ class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   template <class... Args>
-  explicit Failure(fmt::format_string<Args...> format, Args&&... args)
-    requires(sizeof...(Args) > 0)
+  explicit Failure(fmt::format_string<Args...> format, Args&&... args) requires(sizeof...(Args) > 0)
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 

@@ -1,0 +1,58 @@
+// See methods.h.
+#include "drafters/methods.h"
+
+#include "drafters/draft_model.h"
+#include "drafters/jacobi.h"
+#include "drafters/prompt_lookup.h"
+
+namespace coppice {
+namespace {
+
+struct NoOptions {
+  template <class Visitor>
+  void visit(Visitor&) {}
+};
+
+std::unique_ptr<Drafter> make_baseline(const OptionMap& options, const MethodParts&) {
+  read_options<NoOptions>(options, "autoregressive");
+  return nullptr;
+}
+
+template <class Options, class Made>
+std::unique_ptr<Drafter> make_from_text(const OptionMap& options, const MethodParts&) {
+  return std::make_unique<Made>(read_options<Options>(options, "method"));
+}
+
+template <class Options, class Made>
+std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const MethodParts& parts) {
+  return std::make_unique<Made>(read_options<Options>(options, "method"), parts);
+}
+
+// Columns: name, paper, summary, needs a draft model, options, maker.
+constexpr MethodEntry kMethods[] = {
+    {"autoregressive", "-", "one token a step: the baseline", false, describe_options<NoOptions>,
+     make_baseline},
+    {"prompt_lookup", "Saxena 2023", "what followed the last n tokens earlier in the text", false,
+     describe_options<PromptLookupOptions>, make_from_text<PromptLookupOptions, PromptLookup>},
+    {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain", true,
+     describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
+    {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,
+     describe_options<JacobiOptions>, make_from_text<JacobiOptions, Jacobi>},
+};
+
+}  // namespace
+
+std::span<const MethodEntry> methods() {
+  return kMethods;
+}
+
+const MethodEntry& find_method(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const MethodEntry& method : kMethods) {
+    if (method.name == name) return method;
+    names.push_back(method.name);
+  }
+  throw Error("unknown method '{}'{}", name, suggest_word(name, names));
+}
+
+}  // namespace coppice

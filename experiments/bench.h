@@ -1,0 +1,39 @@
+// The commands `bench` and `report`: a whole experiment from config to report, and its report made
+// again from the rows.
+//
+//   return run_bench({.config = "configs/quickstart.toml", .out = "results/quickstart"});
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "experiments/run_folder.h"
+
+namespace coppice {
+
+struct BenchRequest {
+  std::filesystem::path config;        // TOML, or the manifest.json of an earlier run
+  std::vector<std::string> overrides;  // "bench.seed=7"
+  std::filesystem::path out;           // empty: results/NAME
+  Existing existing = Existing::refuse;
+};
+
+inline constexpr int kInterruptedStatus = 130;  // as a shell reports SIGINT
+
+/// Runs the experiment; progress goes to standard error, the headline table to standard output.
+/// Returns the exit code: 0, 1 when a prompt failed, kInterruptedStatus after SIGINT or SIGTERM
+/// (what is finished is kept and reported). Throws Error or Failure.
+int run_bench(const BenchRequest& request);
+
+struct ReportRequest {
+  std::filesystem::path run;     // folder of a run
+  std::filesystem::path readme;  // file whose table is to be replaced; empty: none
+};
+
+/// Writes summary.json and report.md from manifest.json and prompts.jsonl, and the headline table
+/// into the README between `<!-- table:NAME -->` and `<!-- /table -->`, NAME being the
+/// experiment's.
+void write_report(const ReportRequest& request);
+
+}  // namespace coppice

@@ -1,0 +1,115 @@
+// An experiment: which model, which prompts, how tokens are drawn, and the methods to compare with
+// the baseline. The baseline itself is always measured and needs no entry.
+//
+//   BenchConfig config = read_bench_config("configs/quickstart.toml", {{"bench.seed=7"}});
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/options.h"
+#include "experiments/decoder.h"
+#include "experiments/sampling_options.h"
+#include "experiments/toml_source.h"
+
+namespace coppice {
+
+struct ModelOptions {
+  std::string path = "smollm2";
+  std::string draft;
+
+  template <class V>
+  void visit(V& v) {
+    v("path", path, "GGUF file, or a name that experiments/models.sh fetches");
+    v("draft", draft, "the model that method draft_model drafts with");
+  }
+};
+
+struct BenchOptions {
+  std::string name;
+  std::string prompts = "builtin";
+  std::vector<std::string> categories;
+  int prompts_per_category = 3;
+  int max_new_tokens = 64;
+  int batch = 1;
+  uint64_t seed = 0;
+  int warmup = 1;
+  std::string memory = "fresh";
+  std::string backend = "cpu";
+  std::string target;
+  int threads = 0;
+  bool ignore_eos = false;
+  bool raw = false;
+  bool record_trees = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("name", name, "of the experiment; empty: the config file's name");
+    v("prompts", prompts, "JSONL file of {\"id\", \"category\", \"prompt\"}, or builtin");
+    v("categories", categories, "use these alone; empty: all");
+    v("prompts_per_category", prompts_per_category, "first ones of each; 0: all", Range{0, 1e6});
+    v("max_new_tokens", max_new_tokens, "tokens of an answer", Range{1, 1e6});
+    v("batch", batch, "prompts decoded together", Range{1, 256});
+    v("seed", seed, "of the order of prompts and arms");
+    v("warmup", warmup, "other prompts decoded first and thrown away", Range{0, 16});
+    v("memory", memory, "what a drafter remembers between prompts: nothing, or all of them",
+      OneOf{{"fresh", "carried"}});
+    v("backend", backend, "that runs the models");
+    v("target", target, "instruction set of the backend; empty: the best of this machine");
+    v("threads", threads, "0: one per core", Range{0, 1024});
+    v("ignore_eos", ignore_eos, "never draw a token that ends the answer");
+    v("raw", raw, "take prompts as they are, without the chat template");
+    v("record_trees", record_trees, "keep every step's tree in steps.jsonl");
+  }
+};
+
+/// What every [[method]] table may hold beside its method's own options.
+struct MethodOptions {
+  std::string name;
+  std::string method;
+  std::string rule;
+  int budget = -1;
+
+  template <class V>
+  void visit(V& v) {
+    v("name", name, "label in tables; empty: the method's name");
+    v("method", method, "a name that `coppice methods` lists");
+    v("rule", rule, "acceptance rule; empty: greedy at temperature 0, coupled above");
+    v("budget", budget, "most draft tokens a step; -1: as many as the method proposes",
+      Range{-1, 4096});
+  }
+};
+
+struct MethodConfig {
+  std::string name;  // label: unique in a config
+  MethodSpec spec;   // rule filled in; options as given
+};
+
+struct BenchConfig {
+  ModelOptions model;
+  BenchOptions bench;
+  SamplingOptions sampling;
+  std::vector<MethodConfig> methods;
+  std::filesystem::path folder;  // relative paths of the config start here
+};
+
+/// Label of the baseline's rows; no method may take it.
+inline constexpr std::string_view kBaselineName = "baseline";
+
+/// Checks everything that can be known without loading a model. `name` is the experiment's where
+/// the config gives none. Throws Error "place: key: what; remedy".
+BenchConfig make_bench_config(ConfigTables tables, std::span<const std::string> overrides,
+                              std::string_view name, const std::filesystem::path& folder);
+/// Reads a TOML config, or the manifest.json of an earlier run, which repeats that run.
+BenchConfig read_bench_config(const std::filesystem::path& path,
+                              std::span<const std::string> overrides);
+/// The whole config, every default written out: make_bench_config() reads it back the same.
+ConfigTables dump_bench_config(const BenchConfig& config);
+
+/// One method for a command line: a method's name, or a TOML file with a [method] table.
+MethodConfig read_method(std::string_view name_or_file, float temperature);
+
+}  // namespace coppice

@@ -1,0 +1,74 @@
+// `coppice bench` and `coppice report`: an experiment from config to report, and its report again.
+#include <fmt/core.h>
+
+#include "experiments/bench.h"
+#include "experiments/command_line.h"
+#include "experiments/commands.h"
+
+namespace coppice {
+namespace {
+
+struct BenchCommandOptions {
+  std::string config;
+  std::vector<std::string> set;
+  std::string out;
+  bool overwrite = false, resume = false;
+  template <class V>
+  void visit(V& v) {
+    v("config", config, "TOML file, or the manifest.json of an earlier run, which repeats it");
+    v("set", set, "override a key, TABLE.KEY=VALUE or method.LABEL.KEY=VALUE; may be repeated");
+    v("out", out, "folder of the results; empty: results/NAME");
+    v("overwrite", overwrite, "replace what an earlier run left in the folder");
+    v("resume", resume, "go on where an interrupted run of the same config ended");
+  }
+};
+
+struct ReportOptions {
+  std::string run, readme;
+  template <class V>
+  void visit(V& v) {
+    v("run", run, "folder of a run");
+    v("readme", readme, "file whose table of this experiment is replaced");
+  }
+};
+
+}  // namespace
+
+int bench_command(Arguments args) {
+  CommandLine line("coppice bench",
+                   "Runs an experiment: every method against the baseline, prompt by prompt.",
+                   "  coppice bench configs/quickstart.toml\n"
+                   "  coppice bench configs/quickstart.toml --set sampling.temperature=1 \\\n"
+                   "      --set bench.max_new_tokens=128 --out results/warm\n"
+                   "  coppice bench results/quickstart/manifest.json --out results/again\n");
+  line.add<BenchCommandOptions>("Options");
+  line.positional("config");
+  if (!line.parse(args)) return 0;
+  const auto options = line.read<BenchCommandOptions>();
+  if (options.config.empty()) throw Error("coppice bench: name a config file");
+  if (options.overwrite && options.resume) {
+    throw Error("coppice bench: --overwrite and --resume exclude each other; give one");
+  }
+  return run_bench({.config = options.config,
+                    .overrides = options.set,
+                    .out = options.out,
+                    .existing = options.overwrite ? Existing::overwrite
+                                : options.resume  ? Existing::resume
+                                                  : Existing::refuse});
+}
+
+int report_command(Arguments args) {
+  CommandLine line("coppice report", "Writes summary.json and report.md of a run again.",
+                   "  coppice report results/quickstart\n"
+                   "  coppice report results/quickstart --readme README.md\n");
+  line.add<ReportOptions>("Options");
+  line.positional("run");
+  if (!line.parse(args)) return 0;
+  const auto options = line.read<ReportOptions>();
+  if (options.run.empty()) throw Error("coppice report: name the folder of a run");
+  write_report({.run = options.run, .readme = options.readme});
+  fmt::print("{}: report written\n", options.run);
+  return 0;
+}
+
+}  // namespace coppice

@@ -1,0 +1,208 @@
+// `coppice generate`: one answer, streamed as text, or as one JSON object for scripts.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/chat_template.h"
+#include "experiments/command_line.h"
+#include "experiments/commands.h"
+#include "experiments/run_options.h"
+#include "experiments/sampling_options.h"
+
+namespace coppice {
+namespace {
+
+constexpr const char* kExamples =
+    "  coppice generate --model smollm2 --prompt \"Why is the sky blue?\"\n"
+    "  coppice generate --model smollm2 --method prompt_lookup --set draft_length=3 \\\n"
+    "      --prompt-file notes.txt --max-new-tokens 200\n"
+    "  coppice generate --model qwen-1.5b --draft-model qwen-0.5b --method draft_model \\\n"
+    "      --temperature 0.8 --seed 7 --prompt \"Write quicksort in C.\"\n"
+    "  git diff | coppice generate --model smollm2 --raw --json -\n";
+
+struct GenerateOptions {
+  std::string prompt, prompt_file, input;
+  std::vector<int> prompt_ids;
+  std::string system;
+  bool raw = false;
+  int max_new_tokens = 128;
+  int context = 0;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  int logprobs = -1;
+  bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("prompt", prompt, "the user's message, or with --raw the text to go on from");
+    v("prompt_file", prompt_file, "the same, from a file");
+    v("input", input, "- takes it from standard input", OneOf{{"-"}});
+    v("prompt_ids", prompt_ids, "token ids 1,2,3 instead of text");
+    v("system", system, "the system message; empty: the one of the model's template");
+    v("raw", raw, "no chat template; special tokens in the text are parsed");
+    v("max_new_tokens", max_new_tokens, "ends the answer", Range{0, 1e7});
+    v("context", context, "most tokens of prompt and answer; 0: what the model allows",
+      Range{0, 1e7});
+    v("stop", stop, "a text that ends the answer; may be repeated");
+    v("ignore_eos", ignore_eos, "never draw a token that ends the answer");
+    v("logprobs", logprobs, "with --json: log-probability of each token and of this many others",
+      Range{-1, 1000});
+    v("json", json, "print one JSON object instead of text");
+  }
+};
+
+std::string read_all(std::istream& in) {
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+std::string prompt_text(const GenerateOptions& options) {
+  const int given = static_cast<int>(!options.prompt.empty()) +
+                    static_cast<int>(!options.prompt_file.empty()) +
+                    static_cast<int>(!options.input.empty());
+  if (given != 1) {
+    throw Error("give the prompt once: --prompt TEXT, --prompt-file FILE, --prompt-ids LIST or -");
+  }
+  if (!options.prompt.empty()) return options.prompt;
+  std::string text;
+  if (!options.input.empty()) {
+    text = read_all(std::cin);
+  } else {
+    std::ifstream in(options.prompt_file, std::ios::binary);
+    if (!in) throw Error("--prompt-file {}: cannot be read", options.prompt_file);
+    text = read_all(in);
+  }
+  if (text.empty()) throw Error("the prompt is empty");
+  return text;
+}
+
+std::vector<int32_t> prompt_tokens(const GenerateOptions& options, const std::string& text,
+                                   const Tokenizer& tokenizer) {
+  if (!options.prompt_ids.empty()) return {options.prompt_ids.begin(), options.prompt_ids.end()};
+  if (options.raw) return tokenizer.encode_prompt(text);
+  std::vector<Message> messages;
+  if (!options.system.empty()) messages.push_back({Role::system, options.system});
+  messages.push_back({Role::user, text});
+  return ChatTemplate(tokenizer).encode(messages);
+}
+
+struct Totals {
+  int64_t drafted = 0, accepted = 0;
+};
+
+nlohmann::ordered_json to_json(const Answer& answer, const std::vector<int32_t>& prompt,
+                               std::optional<double> tokens_per_step,
+                               std::optional<double> tokens_per_s, bool logprobs) {
+  const auto or_null = [](std::optional<double> value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json json;
+  json["prompt_ids"] = prompt;
+  json["ids"] = answer.ids;
+  json["text"] = answer.text;
+  json["finish_reason"] = finish_name(answer.finish);
+  json["steps"] = answer.steps;
+  json["tokens_per_step"] = or_null(tokens_per_step);
+  json["decode_tokens_per_s"] = or_null(tokens_per_s);
+  json["ttft_ms"] = answer.ttft_ms;
+  if (logprobs) {
+    json["logprobs"] = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < answer.ids.size(); ++i) {
+      const RawLogProbabilities& at = answer.logprobs[i];
+      nlohmann::ordered_json most_likely = nlohmann::ordered_json::array();
+      for (const auto& [id, value] : at.most_likely) most_likely.push_back({id, value});
+      json["logprobs"].push_back(
+          {{"id", answer.ids[i]}, {"logprob", at.token}, {"most_likely", most_likely}});
+    }
+  }
+  return json;
+}
+
+}  // namespace
+
+int generate_command(Arguments args) {
+  CommandLine line("coppice generate", "Answers one prompt with a model and a decoding method.",
+                   kExamples);
+  line.add<MethodChoice>("Model and method");
+  line.add<GenerateOptions>("Prompt and answer");
+  line.add<SamplingOptions>("Sampling");
+  line.add<BackendChoice>("Machine");
+  line.positional("input");
+  if (!line.parse(args)) return 0;
+  const auto choice = line.read<MethodChoice>();
+  const auto options = line.read<GenerateOptions>();
+  const auto sampling = line.read<SamplingOptions>().params();
+  const MethodConfig method = choice.read(sampling.temperature);
+  const std::string text = options.prompt_ids.empty() ? prompt_text(options) : std::string();
+  const auto backend = line.read<BackendChoice>().make();
+  const LoadedModels models = load_models(choice, *backend);
+  const Tokenizer& tokenizer = *models.target.tokenizer;
+
+  Request request;
+  request.prompt = prompt_tokens(options, text, tokenizer);
+  request.sampling = sampling;
+  request.stop.tokens.assign(tokenizer.stop_ids().begin(), tokenizer.stop_ids().end());
+  request.stop.strings = options.stop;
+  std::erase(request.stop.strings, "");
+  request.stop.max_new_tokens = options.max_new_tokens;
+  request.ignore_eos = options.ignore_eos;
+  request.logprobs = options.logprobs;
+  if (!options.json) {
+    request.on_text = [](std::string_view piece) {
+      fmt::print("{}", piece);
+      std::fflush(stdout);
+    };
+  }
+  const int prompt_size = static_cast<int>(request.prompt.size());
+  const int most = options.context > 0 ? options.context : models.target.model->context();
+  EngineLimits limits;
+  limits.context = std::min(most, prompt_size + options.max_new_tokens + 1);
+  if (prompt_size >= most) limits.context = most;  // submit() says that it is too long
+  Decoder decoder(method.spec, models.target, models.draft.get(), *backend, limits,
+                  sampling.temperature);
+  Engine& engine = decoder.engine();
+  Totals totals;
+  engine.on_step = [&](const StepRecord& record) {
+    totals.drafted += record.drafted;
+    totals.accepted += record.accepted;
+  };
+  const std::vector<int32_t> prompt = request.prompt;
+  const RequestId id = engine.submit(std::move(request));
+  while (engine.step()) {
+  }
+  const Answer answer = engine.take(id);
+  if (answer.finish == Finish::failed) throw Failure("{}", answer.error);
+
+  const int decoded = static_cast<int>(answer.ids.size()) - answer.prefill_emitted;
+  std::optional<double> tokens_per_step, tokens_per_s;
+  if (answer.steps > 0) {
+    tokens_per_step = static_cast<double>(decoded) / answer.steps;
+    tokens_per_s = decoded / (answer.decode_ms / 1000.0);
+  }
+  if (options.json) {
+    fmt::print("{}\n", to_json(answer, prompt, tokens_per_step, tokens_per_s, options.logprobs >= 0)
+                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return 0;
+  }
+  const auto figure = [](std::optional<double> value, const char* format) {
+    return value ? fmt::format(fmt::runtime(format), *value) : std::string("n/a");
+  };
+  std::optional<double> acceptance;
+  if (totals.drafted > 0) {
+    acceptance = 100.0 * static_cast<double>(totals.accepted) / static_cast<double>(totals.drafted);
+  }
+  fmt::print("\n");
+  fmt::print(stderr,
+             "{}: {} prompt and {} new tokens ({}), first token after {:.0f} ms, then {} tokens/s, "
+             "{} tokens per step, {} of {} drafted accepted\n",
+             decoder.method().name, prompt.size(), answer.ids.size(), finish_name(answer.finish),
+             answer.ttft_ms, figure(tokens_per_s, "{:.1f}"), figure(tokens_per_step, "{:.2f}"),
+             figure(acceptance, "{:.0f} %"), totals.drafted);
+  return 0;
+}
+
+}  // namespace coppice

@@ -1,0 +1,78 @@
+// `coppice methods`: every method with its paper and options; and the list of commands itself.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "decoding/acceptance.h"
+#include "drafters/methods.h"
+#include "experiments/command_line.h"
+#include "experiments/commands.h"
+
+namespace coppice {
+namespace {
+
+struct MethodsOptions {
+  bool json = false;
+  template <class V>
+  void visit(V& v) {
+    v("json", json, "print one JSON object a method");
+  }
+};
+
+constexpr Command kCommands[] = {
+    {"generate", "answer one prompt", generate_command},
+    {"bench", "run an experiment: methods against the baseline", bench_command},
+    {"report", "write a run's report again", report_command},
+    {"verify", "prove that a method is lossless", verify_command},
+    {"perplexity", "score how well a model predicts a text", perplexity_command},
+    {"tokenize", "cut a text into tokens", tokenize_command},
+    {"inspect", "show what a model file holds", inspect_command},
+    {"methods", "list the decoding methods and their options", methods_command},
+};
+
+}  // namespace
+
+std::span<const Command> commands() {
+  return kCommands;
+}
+
+int methods_command(Arguments args) {
+  CommandLine line("coppice methods", "Lists the decoding methods.",
+                   "  coppice methods\n  coppice methods --json\n");
+  line.add<MethodsOptions>("Options");
+  if (!line.parse(args)) return 0;
+  if (line.read<MethodsOptions>().json) {
+    for (const MethodEntry& method : methods()) {
+      nlohmann::ordered_json json = {{"name", method.name},
+                                     {"paper", method.paper},
+                                     {"summary", method.summary},
+                                     {"needs_draft_model", method.needs_draft_model},
+                                     {"options", nlohmann::ordered_json::array()}};
+      for (const OptionDoc& option : method.describe()) {
+        json["options"].push_back({{"key", option.key},
+                                   {"type", option.type},
+                                   {"default", option.default_value},
+                                   {"range", option.range},
+                                   {"help", option.help}});
+      }
+      fmt::print("{}\n", json.dump());
+    }
+    return 0;
+  }
+  for (const MethodEntry& method : methods()) {
+    fmt::print("{}: {} ({}){}\n", method.name, method.summary, method.paper,
+               method.needs_draft_model ? "; needs --draft-model" : "");
+    for (const OptionDoc& option : method.describe()) {
+      fmt::print("    {:<14} {} (default {}, {})\n", option.key, option.help, option.default_value,
+                 option.range);
+    }
+  }
+  fmt::print("\nacceptance rules:");
+  for (std::string_view name : rule_names()) {
+    fmt::print("  {} ({})", name, make_rule(name)->lossless() ? "lossless" : "lossy");
+  }
+  fmt::print("\n");
+  return 0;
+}
+
+}  // namespace coppice

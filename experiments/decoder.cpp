@@ -1,0 +1,45 @@
+// See decoder.h.
+#include "experiments/decoder.h"
+
+namespace coppice {
+
+LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context) {
+  const GgufFile file(path);
+  const ModelSource source = read_model(file);
+  LoadedModel loaded;
+  loaded.path = path;
+  loaded.name = source.config.name;
+  loaded.tokenizer = std::make_unique<Tokenizer>(read_vocabulary(file));
+  loaded.model = std::make_unique<Model>(source, backend, context);
+  return loaded;
+}
+
+Decoder::Decoder(const MethodSpec& spec, const LoadedModel& target, const LoadedModel* draft,
+                 Backend& backend, EngineLimits limits, float temperature)
+    : method_(&find_method(spec.method)) {
+  if (method_->needs_draft_model && draft == nullptr) {
+    throw Error("method '{}' needs a draft model; give one with --draft-model FILE", spec.method);
+  }
+  rule_ = make_rule(!spec.rule.empty() ? spec.rule : temperature == 0 ? "greedy" : "coupled");
+  MethodParts parts;
+  parts.target = target.model.get();
+  parts.tokenizer = target.tokenizer.get();
+  parts.backend = &backend;
+  if (draft != nullptr) {
+    parts.draft_model = draft->model.get();
+    parts.draft_tokenizer = draft->tokenizer.get();
+  }
+  parts.sequences = limits.sequences;
+  parts.context = limits.context > 0 ? limits.context : target.model->context();
+  drafter_ = method_->make(spec.options, parts);
+  const int most = drafter_ ? drafter_->needs().most_nodes : 0;
+  limits.budget = budget_ = spec.budget < 0 ? most : std::min(spec.budget, most);
+  engine_ = std::make_unique<Engine>(EngineParts{.target = target.model.get(),
+                                                 .backend = &backend,
+                                                 .tokenizer = target.tokenizer.get(),
+                                                 .rule = rule_.get(),
+                                                 .drafter = drafter_.get()},
+                                     limits);
+}
+
+}  // namespace coppice

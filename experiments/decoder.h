@@ -1,0 +1,60 @@
+// A loaded model, and an engine set up for one method on it: what every command that decodes uses.
+//
+//   auto backend = make_backend({.name = "cpu"});
+//   LoadedModel target = load_model("smollm2.gguf", *backend);
+//   Decoder decoder({.method = "prompt_lookup"}, target, nullptr, *backend, {.context = 1024});
+//   RequestId id = decoder.engine().submit(request);
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/model.h"
+#include "core/options.h"
+#include "core/tokenizer.h"
+#include "decoding/acceptance.h"
+#include "decoding/engine.h"
+#include "drafters/methods.h"
+
+namespace coppice {
+
+struct LoadedModel {
+  std::filesystem::path path;
+  std::string name;  // as the file calls itself
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Model> model;
+};
+
+/// `context` bounds the positions (0: what the model was trained for). Throws Error.
+LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0);
+
+struct MethodSpec {
+  std::string method = "autoregressive";
+  std::string rule;  // "": greedy at temperature 0, coupled above
+  int budget = -1;   // most nodes a step; -1: as many as the method proposes
+  OptionMap options;
+};
+
+/// Owns the drafter, the rule and the engine of one method; the models and the backend outlive it.
+class Decoder {
+ public:
+  /// `draft` may be null when the method needs none. Throws Error for an unknown method, rule or
+  /// option, and for a method that lacks its draft model.
+  Decoder(const MethodSpec& spec, const LoadedModel& target, const LoadedModel* draft,
+          Backend& backend, EngineLimits limits, float temperature);
+
+  Engine& engine() { return *engine_; }
+  const MethodEntry& method() const { return *method_; }
+  const AcceptanceRule& rule() const { return *rule_; }
+  int budget() const { return budget_; }
+
+ private:
+  const MethodEntry* method_;
+  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Drafter> drafter_;
+  int budget_ = 0;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace coppice

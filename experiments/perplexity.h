@@ -1,0 +1,35 @@
+// Perplexity of a model on a text: the text's first tokens cut into chunks, each on its own, no
+// bos; the mean negative log-likelihood of tokens 2.. of each chunk.
+//
+//   Perplexity p = measure_perplexity(model, backend, tokenizer.encode(text, SpecialText::literal),
+//                                     {.chunk = 1024});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "core/model.h"
+
+namespace coppice {
+
+struct PerplexityOptions {
+  int chunk = 1024;  // tokens, at least 2; a last chunk of fewer than 2 is left out
+  int rows = 64;     // computed at once
+  std::function<void(int done, int total)> on_progress;  // tokens; may be empty
+};
+
+struct Perplexity {
+  int scored = 0;  // tokens
+  double nll = 0;  // mean, in nats
+  double perplexity = 0;
+};
+
+/// Throws Error when there is nothing to score or the chunk is longer than the context.
+Perplexity measure_perplexity(const Model& model, Backend& backend, std::span<const int32_t> tokens,
+                              const PerplexityOptions& options);
+
+/// -log softmax(logits)[token], in double.
+double negative_log_likelihood(std::span<const float> logits, int32_t token);
+
+}  // namespace coppice

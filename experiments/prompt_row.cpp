@@ -1,0 +1,109 @@
+// See prompt_row.h.
+#include "experiments/prompt_row.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/error.h"
+
+namespace coppice {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+/// Calls `field(key, member)` for everything a row holds but its phases.
+template <class Row, class Field>
+void visit_row(Row& row, Field&& field) {
+  field("prompt", row.prompt);
+  field("category", row.category);
+  field("arm", row.arm);
+  field("error", row.error);
+  field("finish", row.finish);
+  field("prompt_tokens", row.prompt_tokens);
+  field("ttft_ms", row.ttft_ms);
+  field("latency_ms", row.latency_ms);
+  field("decode_ms", row.decode_ms);
+  field("decode_tokens", row.decode_tokens);
+  field("steps", row.steps);
+  field("steps_without_draft", row.steps_without_draft);
+  field("rows", row.rows);
+  field("drafted", row.drafted);
+  field("probes", row.probes);
+  field("accepted", row.accepted);
+  field("discarded", row.discarded);
+  field("reached_at", row.reached_at);
+  field("accepted_at", row.accepted_at);
+  field("draft_ms", row.phase.draft);
+  field("target_ms", row.phase.target);
+  field("judge_ms", row.phase.judge);
+  field("other_ms", row.phase.other);
+  field("ids", row.ids);
+}
+
+/// Adds one to the first `count` places.
+void count_first(std::vector<int64_t>& at, int count) {
+  if (static_cast<size_t>(count) > at.size()) at.resize(static_cast<size_t>(count));
+  std::for_each_n(at.begin(), count, [](int64_t& n) { ++n; });
+}
+
+}  // namespace
+
+void add_step(PromptRow& row, const StepRecord& step) {
+  if (step.prefill) return;
+  const double share = 1.0 / std::max(step.batch, 1);
+  row.phase.draft += step.draft_ms * share;
+  row.phase.target += step.target_ms * share;
+  row.phase.judge += step.judge_ms * share;
+  row.phase.other += step.other_ms * share;
+  row.decode_ms += (step.draft_ms + step.target_ms + step.judge_ms + step.other_ms) * share;
+  row.decode_tokens += step.emitted;
+  ++row.steps;
+  row.steps_without_draft += step.drafted == 0;
+  row.rows += step.rows;
+  row.drafted += step.drafted;
+  row.probes += step.probes;
+  row.accepted += step.accepted;
+  row.discarded += std::max(step.accepted - step.emitted, 0);
+  count_first(row.reached_at, step.reached);
+  count_first(row.accepted_at, step.accepted);
+}
+
+ordered_json row_to_json(const PromptRow& row) {
+  ordered_json out;
+  visit_row(row, [&](const char* key, const auto& member) { out[key] = member; });
+  return out;
+}
+
+PromptRow row_from_json(const json& json, std::string_view place) {
+  PromptRow row;
+  visit_row(row, [&](const char* key, auto& member) {
+    try {
+      json.at(key).get_to(member);
+    } catch (const nlohmann::json::exception&) {
+      throw Error("{}: {}: is missing or of another type; run the experiment again", place, key);
+    }
+  });
+  return row;
+}
+
+ordered_json step_to_json(const StepRecord& step, const PromptRow& row) {
+  ordered_json out = {{"prompt", row.prompt},        {"arm", row.arm},
+                      {"step", step.step},           {"position", step.position},
+                      {"trunk", step.trunk},         {"prefill", step.prefill},
+                      {"rows", step.rows},           {"drafted", step.drafted},
+                      {"probes", step.probes},       {"reached", step.reached},
+                      {"accepted", step.accepted},   {"emitted", step.emitted},
+                      {"batch", step.batch},         {"draft_ms", step.draft_ms},
+                      {"target_ms", step.target_ms}, {"judge_ms", step.judge_ms},
+                      {"other_ms", step.other_ms}};
+  if (!step.tree_tokens.empty()) {
+    out["tree_tokens"] = step.tree_tokens;
+    out["tree_parents"] = step.tree_parents;
+    out["tree_path"] = step.tree_path;
+    out["tokens"] = step.tokens;
+  }
+  return out;
+}
+
+}  // namespace coppice

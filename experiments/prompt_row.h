@@ -1,0 +1,52 @@
+// One arm's answer to one prompt: what prompts.jsonl holds, a line each, and every figure of a
+// report is computed from. Filled from step records, the only source of counts and times.
+//
+//   PromptRow row;
+//   for (const StepRecord& step : steps) add_step(row, step);
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/step_record.h"
+
+namespace coppice {
+
+struct PhaseTimes {
+  double draft = 0, target = 0, judge = 0, other = 0;  // ms
+};
+
+/// Counts and times are of decoding: prefill passes count for `ttft_ms` alone.
+struct PromptRow {
+  std::string prompt, category, arm;
+  std::string error;   // not empty: the answer failed, and the row counts for nothing
+  std::string finish;  // "stop", "length", "context"
+  int prompt_tokens = 0;
+  std::vector<int32_t> ids;  // emitted
+  double ttft_ms = 0;        // first pass to first token
+  double latency_ms = 0;     // first token to last
+  double decode_ms = 0;      // decode steps; a step's time is shared by the sequences in it
+  int decode_tokens = 0;     // emitted by decode steps
+  int steps = 0;             // target passes
+  int steps_without_draft = 0;
+  int64_t rows = 0;  // rows of the target's passes
+  int64_t drafted = 0, probes = 0;
+  int64_t accepted = 0;   // by the rule
+  int64_t discarded = 0;  // accepted, then behind a stop: never emitted
+  /// At draft position i (from 0): steps whose walk came to judge it, and those that accepted it.
+  std::vector<int64_t> reached_at, accepted_at;
+  PhaseTimes phase;  // sums; like decode_ms, shared by the sequences of a step
+};
+
+void add_step(PromptRow& row, const StepRecord& step);
+
+nlohmann::ordered_json row_to_json(const PromptRow& row);
+/// Throws Error beginning with `place` when a field is missing or of another type.
+PromptRow row_from_json(const nlohmann::json& json, std::string_view place);
+/// A line of steps.jsonl.
+nlohmann::ordered_json step_to_json(const StepRecord& step, const PromptRow& row);
+
+}  // namespace coppice

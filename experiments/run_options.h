@@ -1,0 +1,58 @@
+// Option groups that several commands share: which models, on which backend, with which method.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/options.h"
+#include "experiments/bench_config.h"
+#include "experiments/decoder.h"
+
+namespace coppice {
+
+struct BackendChoice {
+  std::string backend = "cpu";
+  std::string target;
+  int threads = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("backend", backend, "cpu, or reference (float32, slow, the oracle)");
+    v("target", target, "instruction set of the backend; empty: the best of this machine");
+    v("threads", threads, "0: one per core", Range{0, 1024});
+  }
+  std::unique_ptr<Backend> make() const;
+};
+
+struct MethodChoice {
+  std::string model;
+  std::string draft_model;
+  std::string method = "autoregressive";
+  std::vector<std::string> set;
+  std::string rule;
+  int budget = -1;
+
+  template <class V>
+  void visit(V& v) {
+    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
+    v("draft_model", draft_model, "the model that method draft_model drafts with");
+    v("method", method, "name that `coppice methods` lists, or a TOML file with a [method] table");
+    v("set", set, "an option of the method, KEY=VALUE; may be repeated");
+    v("rule", rule, "acceptance rule; empty: greedy at temperature 0, coupled above");
+    v("budget", budget, "most draft tokens a step; -1: as many as the method proposes",
+      Range{-1, 4096});
+  }
+  /// Checks the method, its options and its rule before any model is loaded.
+  MethodConfig read(float temperature) const;
+};
+
+/// The target and, where one is given, the draft model.
+struct LoadedModels {
+  LoadedModel target;
+  std::unique_ptr<LoadedModel> draft;
+};
+/// Throws Error naming --model when it is missing.
+LoadedModels load_models(const MethodChoice& choice, Backend& backend);
+
+}  // namespace coppice

@@ -1,0 +1,82 @@
+// See statistics.h.
+#include "experiments/statistics.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/base/error.h"
+#include "kernels/shared/philox.h"
+
+namespace coppice {
+namespace {
+
+// Counter word 3: keeps this folder's noise apart from that of decoding (shared/noise.h).
+constexpr uint32_t kBootstrap = 0xB0075u;
+constexpr uint32_t kShuffle = 0x5817Fu;
+
+/// Uniform in 0..n-1; the bias is below n / 2^32.
+size_t below(uint32_t word, size_t n) {
+  return static_cast<size_t>((uint64_t{word} * n) >> 32);
+}
+
+}  // namespace
+
+std::optional<double> percentile(std::span<const double> values, double p) {
+  COPPICE_CHECK(p >= 0.0 && p <= 1.0);
+  if (values.empty()) return std::nullopt;
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double rank = static_cast<double>(sorted.size() - 1) * p;
+  const auto below_rank = static_cast<size_t>(rank);
+  const size_t above_rank = std::min(below_rank + 1, sorted.size() - 1);
+  const double weight = rank - static_cast<double>(below_rank);
+  return sorted[below_rank] + weight * (sorted[above_rank] - sorted[below_rank]);
+}
+
+Percentiles percentiles(std::span<const double> values) {
+  return {percentile(values, 0.50), percentile(values, 0.90), percentile(values, 0.99)};
+}
+
+std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,
+                                   std::span<const double> denominator, int resamples) {
+  COPPICE_CHECK(numerator.size() == denominator.size());
+  const size_t pairs = numerator.size();
+  const double below_line = std::accumulate(denominator.begin(), denominator.end(), 0.0);
+  if (!(below_line > 0.0)) return std::nullopt;
+  Ratio out{std::accumulate(numerator.begin(), numerator.end(), 0.0) / below_line, std::nullopt};
+  if (pairs < 2) return out;
+
+  std::vector<double> ratios;
+  ratios.reserve(static_cast<size_t>(resamples));
+  for (int resample = 0; resample < resamples; ++resample) {
+    double over = 0.0, under = 0.0;
+    Philox4x32 noise{};
+    for (size_t draw = 0; draw < pairs; ++draw) {
+      if (draw % 4 == 0) {
+        noise = philox4x32(
+            {{static_cast<uint32_t>(draw / 4), static_cast<uint32_t>(resample), 0, kBootstrap}}, 0,
+            0);
+      }
+      const size_t pair = below(noise.word[draw % 4], pairs);
+      over += numerator[pair];
+      under += denominator[pair];
+    }
+    if (under > 0.0) ratios.push_back(over / under);
+  }
+  if (!ratios.empty()) out.ci95 = {*percentile(ratios, 0.025), *percentile(ratios, 0.975)};
+  return out;
+}
+
+std::vector<int> shuffled(int n, uint64_t seed, uint32_t lane) {
+  std::vector<int> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t left = order.size(); left > 1; --left) {
+    const Philox4x32 noise =
+        philox4x32({{static_cast<uint32_t>(left), lane, 0, kShuffle}}, static_cast<uint32_t>(seed),
+                   static_cast<uint32_t>(seed >> 32));
+    std::swap(order[left - 1], order[below(noise.word[0], left)]);
+  }
+  return order;
+}
+
+}  // namespace coppice

@@ -1,0 +1,44 @@
+// Percentiles, and how sure a speedup is: the paired bootstrap over prompts. Source: Efron and
+// Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13 (percentile interval). Noise is
+// addressed, so a report made twice from one run has the same digits.
+//
+//   std::optional<Ratio> speedup = ratio_of_sums(baseline_ms, method_ms);
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace coppice {
+
+/// The value at rank (n - 1) p of the sorted values, from 0, linear between neighbours (Hyndman and
+/// Fan 1996, type 7). 0 <= p <= 1. Empty for no values.
+std::optional<double> percentile(std::span<const double> values, double p);
+
+struct Percentiles {
+  std::optional<double> p50, p90, p99;
+};
+Percentiles percentiles(std::span<const double> values);
+
+struct Interval {
+  double low, high;
+};
+struct Ratio {
+  double value;
+  std::optional<Interval> ci95;  // empty for fewer than two pairs: nothing to resample
+};
+
+inline constexpr int kResamples = 10'000;
+
+/// sum(numerator) / sum(denominator) over pairs i, none negative, and the interval between
+/// the 2.5th and 97.5th percentile of the same ratio over `resamples` draws of n pairs with
+/// replacement. A draw whose denominators sum to zero is left out. Empty when the whole ratio is
+/// undefined.
+std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,
+                                   std::span<const double> denominator, int resamples = kResamples);
+
+/// A permutation of 0..n-1 that depends on the seed and the lane alone (Fisher-Yates).
+std::vector<int> shuffled(int n, uint64_t seed, uint32_t lane);
+
+}  // namespace coppice

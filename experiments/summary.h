@@ -1,0 +1,76 @@
+// The figures of a run, computed from its rows. Every one that can be undefined (no steps, no
+// drafts, one prompt) is optional: null in JSON, "n/a" in a report, never NaN.
+//
+//   Summary summary = summarise(rows, arms);
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/prompt_row.h"
+#include "experiments/statistics.h"
+
+namespace coppice {
+
+/// What a run compares, the baseline first.
+struct ArmInfo {
+  std::string name, method, rule;
+  bool lossless = true;
+};
+
+struct Divergence {
+  std::string prompt;
+  int token = 0;  // 0-based index of the first id that differs from the baseline's
+};
+struct FailedRow {
+  std::string prompt, arm, error;
+};
+
+/// Figures of one arm over the prompts that it and the baseline answered.
+struct ArmSummary {
+  ArmInfo arm;
+  int prompts = 0;
+  int64_t steps = 0, steps_without_draft = 0;
+  int64_t drafted = 0, accepted = 0, discarded = 0;
+  std::optional<double> decode_tokens_per_s;
+  std::optional<double> tokens_per_step;  // emitted / target passes of decoding, bonus included
+  std::optional<double> rows_per_step;
+  std::optional<double> step_ms;
+  std::optional<PhaseTimes> phase_ms;  // mean of a step
+  std::vector<std::optional<double>> acceptance_by_position;
+  Percentiles ttft_ms, tpot_ms;
+};
+
+struct CategorySummary {
+  int prompts = 0;
+  std::optional<Ratio> speedup;
+  std::optional<double> tokens_per_step;
+};
+
+struct MethodSummary : ArmSummary {
+  std::optional<Ratio> speedup;
+  std::optional<double> step_cost_ratio;  // step_ms / the baseline's over the same prompts
+  std::optional<double> identical_rate;
+  std::vector<Divergence> divergences;
+  std::map<std::string, CategorySummary> by_category;
+};
+
+struct Summary {
+  ArmSummary baseline;
+  std::vector<MethodSummary> methods;
+  std::vector<FailedRow> failures;
+};
+
+/// `arms[0]` is the baseline. A prompt without a good baseline row counts for no method.
+Summary summarise(std::span<const PromptRow> rows, std::span<const ArmInfo> arms);
+
+/// The object of summary.json; `manifest` gives model, machine and backend.
+nlohmann::ordered_json summary_to_json(const Summary& summary,
+                                       const nlohmann::ordered_json& manifest);
+
+}  // namespace coppice

@@ -1,0 +1,73 @@
+// The list of backends, the choice by name, and host memory for their buffers.
+//
+//   auto backend = make_backend({.name = "reference", .threads = 2});
+#include "kernels/backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/reference/reference.h"
+
+namespace coppice {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr int kMostThreads = 1024;
+
+std::vector<std::string_view> names() {
+  std::vector<std::string_view> out;
+  for (const BackendEntry& entry : backends()) out.push_back(entry.name);
+  return out;
+}
+
+/// Cores this process may run on.
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace
+
+Buffer allocate_host(size_t bytes) {
+  const size_t rounded = std::max(bytes + kAlignment - 1, kAlignment) / kAlignment * kAlignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
+  if (data == nullptr) throw Failure("memory: no room for {} bytes", bytes);
+  std::memset(data, 0, rounded);
+  return {std::shared_ptr<std::byte>(static_cast<std::byte*>(data), &std::free), bytes};
+}
+
+std::span<const BackendEntry> backends() {
+  static const BackendEntry entries[] = {cpu_entry(), reference_entry()};
+  return entries;
+}
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
+  const auto all = backends();
+  const auto entry = std::find_if(all.begin(), all.end(),
+                                  [&](const BackendEntry& e) { return e.name == options.name; });
+  if (entry == all.end()) {
+    throw Error("backend '{}': not in this build; choose one of: {}", options.name,
+                fmt::join(names(), ", "));
+  }
+  const auto targets = entry->targets();
+  if (!options.target.empty() &&
+      std::find(targets.begin(), targets.end(), options.target) == targets.end()) {
+    throw Error("backend '{}': no dispatch target '{}' on this machine; choose one of: {}",
+                options.name, options.target, fmt::join(targets, ", "));
+  }
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    throw Error("threads = {}: give 1 to {}, or 0 for one per core", options.threads, kMostThreads);
+  }
+  BackendOptions resolved = options;
+  if (resolved.threads == 0) resolved.threads = usable_cores();
+  if (resolved.target.empty()) resolved.target = targets.front();
+  return entry->make(resolved);
+}
+
+}  // namespace coppice

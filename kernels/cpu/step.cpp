@@ -1,0 +1,185 @@
+// What each thread does for each op, phase by phase.
+#include "kernels/cpu/step.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/products.h"
+
+namespace coppice::cpu {
+namespace {
+
+const Panels& panels_of(const Weight* weight) {
+  return static_cast<const PackedWeight*>(weight)->panels();
+}
+
+template <class T>
+T* row_of(T* base, int row, int stride) {
+  return base + static_cast<size_t>(row) * stride;
+}
+
+}  // namespace
+
+void Step::run(std::span<const Op> ops) noexcept {
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (i > 0) pool_.barrier();
+    std::visit([&](const auto& op) { run(op); }, ops[i]);
+  }
+}
+
+void Step::run(const Embed& op) {
+  const Panels& table = panels_of(op.table);
+  share(op.rows,
+        [&](int r) { embed_row(table, op.token[r], op.scale, row_of(op.out, r, table.inputs)); });
+}
+
+void Step::run(const AddNorm& op) {
+  share(op.rows, [&](int r) {
+    kernels_.norm.add_rms_norm(row_of(op.y, r, op.dim), op.weight, op.eps, op.dim,
+                               row_of(op.x, r, op.dim));
+  });
+}
+
+void Step::run(const Copy& op) {
+  share(op.rows, [&](int r) {
+    std::memcpy(row_of(op.out, r, op.out_stride), row_of(op.x, r, op.x_stride),
+                sizeof(float) * op.dim);
+  });
+}
+
+void Step::run(const MoveKv& op) {
+  share(op.kv.kv_heads, [&](int kv_head) { move_kv(op, kv_head); });
+}
+
+void Step::run(const TopK& op) {
+  share(op.rows, [&](int r) {
+    kernels_.vocabulary.top_k(row_of(op.x, r, op.x_stride), op.cols, op.k,
+                              row_of(op.index, r, op.k), row_of(op.value, r, op.k));
+  });
+}
+
+void Step::quantise(const Linear& op, int row, const Activations& to) {
+  const float* x = row_of(op.x, op.gather != nullptr ? op.gather[row] : row, op.x_stride);
+  if (op.norm != nullptr) {
+    float* normed = plan_.normed(thread_);
+    kernels_.norm.rms_norm(x, op.norm, op.norm_eps, to.inputs, normed);
+    x = normed;
+  }
+  kernels_.products.quantise(x, row, to);
+}
+
+void Step::run(const Linear& op) {
+  const bool own = op.rows <= kRowsEachThread;
+  const Activations x = plan_.activations(op, own ? thread_ : -1);
+  if (own) {
+    for (int r = 0; r < op.rows; ++r) quantise(op, r, x);
+  } else {
+    share(row_groups(op.rows), [&](int group) {
+      const int end = std::min((group + 1) * kRowGroup, op.rows);
+      for (int r = group * kRowGroup; r < end; ++r) quantise(op, r, x);
+    });
+    pool_.barrier();
+  }
+  if (op.rows > 0) multiply(op, x);
+}
+
+void Step::multiply(const Linear& op, const Activations& x) {
+  const Panels& panels = panels_of(op.weight);
+  const Epilogue epilogue{op.bias, op.activation, op.accumulate};
+  const auto run_panels = [&](int first, int last) {
+    if (first >= last) return;
+    kernels_.products.multiply(panels, x, first, last, epilogue, op.y, op.y_stride);
+  };
+  // Most panels in one fixed run a thread, read as one stream; the rest goes to who is free first.
+  const int threads = pool_.size();
+  const int fixed = threads == 1 ? panels.count : panels.count * 3 / 4 / threads;
+  run_panels(thread_ * fixed, (thread_ + 1) * fixed);
+  const int rest = panels.count - threads * fixed;
+  const int chunk = std::max(1, rest / (threads * 8));
+  share((rest + chunk - 1) / chunk, [&](int i) {
+    const int first = threads * fixed + i * chunk;
+    run_panels(first, std::min(first + chunk, panels.count));
+  });
+}
+
+void Step::run(const Attention& op) {
+  const AttentionPlan& plan = plan_.attention(op);
+  const int kv_heads = op.kv.kv_heads;
+  float* q = plan_.queries();
+  if (plan.single) {
+    // No other thread touches this KV head: its writes come before its reads without a barrier.
+    const TileWork& tile = plan_.tiles(plan).front();
+    share(kv_heads, [&](int kv_head) {
+      for (int r = 0; r < op.rows; ++r) kernels_.attention.prepare(op, r, kv_head, q);
+      float* state = plan_.states(thread_, 0);
+      kernels_.attention.attend(op, tile.rows, kv_head, tile.ranges.first, q,
+                                plan_.attention_scratch(thread_), state);
+      kernels_.attention.finish(op, tile.rows, kv_head, state);
+    });
+    return;
+  }
+  share(op.rows * kv_heads,
+        [&](int i) { kernels_.attention.prepare(op, i / kv_heads, i % kv_heads, q); });
+  pool_.barrier();
+  if (plan.split) {
+    attend_split(op, plan);
+  } else {
+    attend_tiles(op, plan);
+  }
+}
+
+void Step::attend_tiles(const Attention& op, const AttentionPlan& plan) {
+  const auto tiles = plan_.tiles(plan);
+  const int kv_heads = op.kv.kv_heads;
+  const AttentionScratch scratch = plan_.attention_scratch(thread_);
+  float* total = plan_.states(thread_, 0);
+  float* part = plan_.states(thread_, 1);
+  share(plan.tiles * kv_heads, [&](int i) {
+    // Last tiles first: they have the most keys, and the smallest piece should come last.
+    const TileWork& tile = tiles[plan.tiles - 1 - i / kv_heads];
+    const int kv_head = i % kv_heads;
+    const int queries = tile.rows.count * plan.group;
+    for (int range = tile.ranges.first; range <= tile.ranges.last; ++range) {
+      const bool first = range == tile.ranges.first;
+      kernels_.attention.attend(op, tile.rows, kv_head, range, plan_.queries(), scratch,
+                                first ? total : part);
+      if (!first) kernels_.attention.merge(queries, op.kv.head_dim, part, total);
+    }
+    kernels_.attention.finish(op, tile.rows, kv_head, total);
+  });
+}
+
+void Step::attend_split(const Attention& op, const AttentionPlan& plan) {
+  const auto tiles = plan_.tiles(plan);
+  const int kv_heads = op.kv.kv_heads;
+  const AttentionScratch scratch = plan_.attention_scratch(thread_);
+  const auto part_of = [&](const TileWork& tile, int range, int kv_head) {
+    const size_t queries = static_cast<size_t>(tile.rows.count) * plan.group;
+    const size_t part = static_cast<size_t>(range - tile.ranges.first) * kv_heads + kv_head;
+    return plan_.parts() +
+           (tile.first_part + part * queries) * attention_state_floats(op.kv.head_dim);
+  };
+  share(plan.parts * kv_heads, [&](int i) {
+    int range = i / kv_heads;  // counted over the tiles, one after the other
+    const TileWork* tile = tiles.data();
+    for (; range > tile->ranges.last - tile->ranges.first; ++tile) {
+      range -= tile->ranges.last - tile->ranges.first + 1;
+    }
+    range += tile->ranges.first;
+    kernels_.attention.attend(op, tile->rows, i % kv_heads, range, plan_.queries(), scratch,
+                              part_of(*tile, range, i % kv_heads));
+  });
+  pool_.barrier();
+  share(plan.tiles * kv_heads, [&](int i) {
+    const TileWork& tile = tiles[i / kv_heads];
+    const int kv_head = i % kv_heads;
+    const int queries = tile.rows.count * plan.group;
+    float* total = part_of(tile, tile.ranges.first, kv_head);
+    for (int range = tile.ranges.first + 1; range <= tile.ranges.last; ++range) {
+      kernels_.attention.merge(queries, op.kv.head_dim, part_of(tile, range, kv_head), total);
+    }
+    kernels_.attention.finish(op, tile.rows, kv_head, total);
+  });
+}
+
+}  // namespace coppice::cpu

@@ -1,0 +1,194 @@
+// The acceptance rules' walks down a drafted tree, once for host and device. A walk asks `coins`
+// for decisions, not for numbers, so that a test can enumerate every answer with its probability
+// and production can answer with addressed noise. Each returns the token that follows the path.
+//
+// Tree:   first_child(node), next_sibling(node), depth(node), token(node), verify(node) and
+//         proposal(node) -> Proposal. Siblings come in the order they were drawn in.
+// Target: argmax(node), coupled(node); p(node) -> indexable by token; vocabulary().
+// Coins:  accept(probability, node) -> bool; draw(weights, count, total, node, Purpose) -> index.
+// Path:   push_back(node).
+//
+//   int32_t next = rejection_walk(tree, target, coins, scratch, path);
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/shared/host_device.h"
+#include "kernels/shared/noise.h"
+
+namespace coppice {
+
+/// The distribution a node's token was drawn from; p == nullptr: the drafter chose the token
+/// without chance, a point mass. Entry e is token ids[e], or e itself where ids is null (dense).
+struct Proposal {
+  const float* p = nullptr;
+  const int32_t* ids = nullptr;  // ascending
+  int count = 0;
+  bool without_replacement = false;  // siblings of this row were drawn without replacement
+
+  COPPICE_HD int32_t token(int entry) const { return ids != nullptr ? ids[entry] : entry; }
+  /// -1: the token is not among the entries.
+  COPPICE_HD int entry(int32_t wanted) const {
+    if (ids == nullptr) return wanted < count ? wanted : -1;
+    int low = 0, high = count;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (ids[middle] < wanted) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low < count && ids[low] == wanted ? low : -1;
+  }
+};
+
+/// Index drawn with probability weight / total by a uniform in [0, 1); never one of weight 0.
+template <class Weights>
+COPPICE_HD int inverse_cdf(const Weights& weights, int count, double total, double uniform) {
+  const double goal = uniform * total;
+  double sum = 0.0;
+  int last = -1;
+  for (int i = 0; i < count; ++i) {
+    if (!(weights[i] > 0)) continue;
+    last = i;
+    sum += static_cast<double>(weights[i]);
+    if (sum > goal) break;
+  }
+  return last;
+}
+
+/// First verify child of `node` that holds `token`, or -1. A repeated sibling's own children are
+/// therefore reached by the rejection walk only.
+template <class Tree>
+COPPICE_HD int find_child(const Tree& tree, int node, int32_t token) {
+  for (int child = tree.first_child(node); child >= 0; child = tree.next_sibling(child)) {
+    if (tree.verify(child) && tree.token(child) == token) return child;
+  }
+  return -1;
+}
+
+/// Greedy: walk while the target's most probable token is a child.
+template <class Tree, class Target, class Path>
+COPPICE_HD int32_t greedy_walk(const Tree& tree, Target& target, Path& path) {
+  for (int node = 0;;) {
+    const int32_t token = target.argmax(node);
+    node = find_child(tree, node, token);
+    if (node < 0) return token;
+    path.push_back(node);
+  }
+}
+
+/// Coupled: walk while the target's own Gumbel-max draw for that position is a child. The draw
+/// never looks at the tree, so what is emitted is the baseline's text (Daliri et al. 2024, section
+/// 3).
+template <class Tree, class Target, class Path>
+COPPICE_HD int32_t coupled_walk(const Tree& tree, Target& target, Path& path) {
+  for (int node = 0;;) {
+    const int32_t token = target.coupled(node);
+    node = find_child(tree, node, token);
+    if (node < 0) return token;
+    path.push_back(node);
+  }
+}
+
+/// Memory of a rejection walk, (vocabulary) each.
+struct RejectionScratch {
+  double* residual = nullptr;  // the target's distribution given that the siblings so far failed
+  double* proposal = nullptr;  // the drafter's, by entry, without what it may no longer draw
+};
+
+namespace walk_detail {
+
+COPPICE_HD inline double sum(const double* x, int count) {
+  double total = 0.0;
+  for (int i = 0; i < count; ++i) total += x[i];
+  return total;
+}
+
+/// proposal = the row of `child` less the tokens of earlier siblings, where those were drawn from
+/// it without replacement (Sequoia 2024, the verification algorithm: D[x] <- 0).
+template <class Tree>
+COPPICE_HD void load_proposal(const Tree& tree, int first, int child, const Proposal& row,
+                              double* proposal) {
+  for (int e = 0; e < row.count; ++e) proposal[e] = static_cast<double>(row.p[e]);
+  if (!row.without_replacement) return;
+  for (int earlier = first; earlier != child; earlier = tree.next_sibling(earlier)) {
+    if (tree.verify(earlier) && tree.proposal(earlier).p == row.p) {
+      proposal[row.entry(tree.token(earlier))] = 0.0;
+    }
+  }
+}
+
+}  // namespace walk_detail
+
+/// Rejection: Leviathan 2023 Alg. 1 and Chen 2023 Alg. 2 on chains, SpecInfer Alg. 2 on trees,
+/// Sequoia 2024 without replacement. Exact when every child was drawn from its proposal given the
+/// path, or chosen without chance, independently of its siblings' fate.
+template <class Tree, class Target, class Coins, class Path>
+COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins,
+                                  RejectionScratch scratch, Path& path) {
+  const int vocabulary = target.vocabulary();
+  double* const residual = scratch.residual;
+  double* const proposal = scratch.proposal;
+  for (int node = 0;;) {
+    const auto& p = target.p(node);
+    for (int i = 0; i < vocabulary; ++i) residual[i] = static_cast<double>(p[i]);
+    double total = walk_detail::sum(residual, vocabulary);
+
+    Purpose purpose = Purpose::bonus;  // until a child has failed
+    const float* loaded = nullptr;
+    int accepted = -1;
+    const int first = tree.first_child(node);
+    for (int child = first; child >= 0; child = tree.next_sibling(child)) {
+      if (!tree.verify(child)) continue;
+      const int32_t token = tree.token(child);
+      const Proposal row = tree.proposal(child);
+
+      // Leviathan: reject when r > p(x) / q(x). Chen: accept when r < min(1, q / p), with the
+      // letters swapped. SpecInfer: accept when r <= P(x | u, LLM) / P(x | u, SSM).
+      double ratio = residual[token] / total;
+      double q_total = 0.0;
+      if (row.p != nullptr) {
+        if (row.p != loaded) walk_detail::load_proposal(tree, first, child, row, proposal);
+        loaded = row.p;
+        q_total = walk_detail::sum(proposal, row.count);
+        const double q = proposal[row.entry(token)] / q_total;
+        ratio = ratio < q ? ratio / q : 1.0;
+      }
+      if (coins.accept(ratio, child)) {
+        accepted = child;
+        break;
+      }
+
+      // Leviathan "adjust the distribution from M_p if needed", Chen (q - p)+, SpecInfer
+      // "normalize the residual": p <- norm(max(0, p - q)).
+      purpose = Purpose::residual;
+      if (row.p == nullptr) {
+        residual[token] = 0.0;  // q is one at the token
+        total = walk_detail::sum(residual, vocabulary);
+        continue;
+      }
+      for (int i = 0; i < vocabulary; ++i) residual[i] /= total;
+      for (int e = 0; e < row.count; ++e) {
+        double& r = residual[row.token(e)];
+        r -= proposal[e] / q_total;
+        r = r > 0.0 ? r : 0.0;
+      }
+      total = walk_detail::sum(residual, vocabulary);
+      if (!(total > 0.0)) {  // p and q differ by rounding alone: either is right
+        for (int e = 0; e < row.count; ++e) residual[row.token(e)] = proposal[e];
+        total = q_total;
+      }
+      if (row.without_replacement) proposal[row.entry(token)] = 0.0;  // Sequoia: D[x] <- 0
+    }
+
+    // Leviathan's last step "return one token from M_p": from p itself where no child was judged
+    // (Chen "if all tokens are accepted"), else from what the failed children left.
+    if (accepted < 0) return coins.draw(residual, vocabulary, total, node, purpose);
+    path.push_back(accepted);
+    node = accepted;
+  }
+}
+
+}  // namespace coppice
