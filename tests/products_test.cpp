@@ -59,7 +59,8 @@ struct QuantisedRows {
         floats(float_bytes(rows, inputs) / sizeof(FloatBlock)) {
     std::memset(static_cast<void*>(integers.data()), 0xff, integer_bytes(rows, inputs));
     std::memset(static_cast<void*>(floats.data()), 0xff, float_bytes(rows, inputs));
-    activations = {rows, inputs, integers.data(), floats.data()};
+    const bool whole_blocks = inputs % kBlock == 0;  // else only float weights can read them
+    activations = {rows, inputs, whole_blocks ? integers.data() : nullptr, floats.data()};
     for (int r = 0; r < rows; ++r) {
       kernels.quantise(x.data() + static_cast<size_t>(r) * static_cast<size_t>(inputs), r,
                        activations);

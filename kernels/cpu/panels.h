@@ -61,7 +61,7 @@ struct FloatBlock {
 struct Activations {
   int rows = 0;
   int inputs = 0;
-  IntegerBlock* integers = nullptr;  // integer_bytes(rows, inputs), or null
+  IntegerBlock* integers = nullptr;  // integer_bytes(rows, inputs), inputs of whole blocks; or null
   FloatBlock* floats = nullptr;      // float_bytes(rows, inputs), or null
 };
 
