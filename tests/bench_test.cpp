@@ -170,7 +170,7 @@ TEST(Progress, ElsewhereThanOnATerminalItPrintsLines) {
 /// A llama of two layers over bytes; 128 positions.
 void write_tiny_model(const fs::path& path) {
   const Vocabulary vocabulary = test::byte_vocabulary("gpt-2", {"h e"});
-  test::TinyShape shape;
+  test::TinyFileShape shape;
   shape.vocabulary = static_cast<uint32_t>(vocabulary.tokens.size());
   test::GgufImage image = test::tiny_model("llama", shape);
   std::vector<int32_t> types;
