@@ -1,6 +1,7 @@
 // See methods.h.
 #include "drafters/methods.h"
 
+#include "core/quote.h"
 #include "drafters/draft_model.h"
 #include "drafters/jacobi.h"
 #include "drafters/prompt_lookup.h"
@@ -52,7 +53,7 @@ const MethodEntry& find_method(std::string_view name) {
     if (method.name == name) return method;
     names.push_back(method.name);
   }
-  throw Error("unknown method '{}'{}", name, suggest_word(name, names));
+  throw Error("unknown method {}{}", quote(name), suggest_word(name, names));
 }
 
 }  // namespace coppice

@@ -47,13 +47,12 @@ std::string percentiles_text(const Percentiles& p, int digits) {
                      number(p.p99, digits));
 }
 
-/// A Markdown table; the first column is text, the others are numbers.
+/// A Markdown table; the first `text_columns` are text, the others numbers.
 class Table {
  public:
-  explicit Table(const std::vector<std::string>& header) {
+  explicit Table(const std::vector<std::string>& header, size_t text_columns = 1) {
     add(header);
-    text_ += "|---";
-    for (size_t i = 1; i < header.size(); ++i) text_ += "|---:";
+    for (size_t i = 0; i < header.size(); ++i) text_ += i < text_columns ? "|---" : "|---:";
     text_ += "|\n";
   }
   void add(const std::vector<std::string>& cells) {
@@ -167,16 +166,20 @@ std::string failure_text(const Summary& summary) {
   return out + "\n";
 }
 
-std::string setting_text(const ordered_json& manifest) {
+std::string setting_text(const Summary& summary, const ordered_json& manifest) {
   const ordered_json& bench = manifest.at("config").at("bench");
   const ordered_json& sampling = manifest.at("config").at("sampling");
+  const size_t asked = manifest.at("prompts").size();
+  const auto answered = static_cast<size_t>(summary.baseline.prompts);
   return fmt::format(
-      "{} ({}) on {}, {}. {} prompts, up to {} new tokens each, batch {}, temperature {}, drafter "
+      "{} ({}) on {}, {}. {}{} prompts, up to {} new tokens each, batch {}, temperature {}, "
+      "drafter "
       "memory {}.\n",
       manifest.at("model").at("name").get<std::string>(),
       manifest.at("model").at("file").get<std::string>(),
       manifest.at("machine").at("cpu").get<std::string>(),
-      manifest.at("backend").get<std::string>(), manifest.at("prompts").size(),
+      manifest.at("backend").get<std::string>(),
+      answered < asked ? fmt::format("{} of ", answered) : "", asked,
       bench.at("max_new_tokens").get<int>(), bench.at("batch").get<int>(),
       sampling.at("temperature").get<double>(), bench.at("memory").get<std::string>());
 }
@@ -184,7 +187,7 @@ std::string setting_text(const ordered_json& manifest) {
 }  // namespace
 
 std::string headline_table(const Summary& summary) {
-  Table table({"method", "rule", "speedup [95 %]", "tokens/s", "tokens per step", "identical"});
+  Table table({"method", "rule", "speedup [95 %]", "tokens/s", "tokens per step", "identical"}, 2);
   table.add({summary.baseline.arm.name, summary.baseline.arm.rule,
              summary.baseline.steps > 0 ? "1.00" : "n/a",
              number(summary.baseline.decode_tokens_per_s, 1),
@@ -201,7 +204,7 @@ std::string headline_table(const Summary& summary) {
 std::string make_report(const Summary& summary, const ordered_json& manifest) {
   std::string out = fmt::format("# {}\n\n{}\n{}\n",
                                 manifest.at("config").at("bench").at("name").get<std::string>(),
-                                setting_text(manifest), headline_table(summary));
+                                setting_text(summary, manifest), headline_table(summary));
   if (!summary.failures.empty()) out += failure_text(summary);
   out += fmt::format("{}\n", divergence_text(summary));
   out += fmt::format("## What a step does\n\n{}\n", step_table(summary));

@@ -298,6 +298,7 @@ TEST(Report, TablesHoldTheScriptsFigures) {
   const std::string report = make_report(summarise(rows, kArms), manifest());
   EXPECT_THAT(report, HasSubstr("# quickstart"));
   EXPECT_THAT(report, HasSubstr("toy (toy.gguf) on abacus, reference, 1 thread. 2 prompts"));
+  EXPECT_THAT(report, HasSubstr("|---|---|---:|---:|---:|---:|"));
   EXPECT_THAT(report, HasSubstr("| baseline | greedy | 1.00 | 125.0 | 1.00 | 100.0 % |"));
   EXPECT_THAT(report, HasSubstr("| lookup | greedy | 1.50 [1.33, 1.60] | 187.5 | 2.00 | 50.0 % |"));
   EXPECT_THAT(report, HasSubstr("| lookup | 7 | 3 | 0 | 3.33 | 1 of 3 | 1.33 |"));
@@ -309,6 +310,13 @@ TEST(Report, TablesHoldTheScriptsFigures) {
         "**Step cost**", "**Identical**", "**TTFT**", "**TPOT**", "**discarded**"}) {
     EXPECT_THAT(report, HasSubstr(term));
   }
+}
+
+TEST(Report, AnInterruptedRunSaysHowFarItCame) {
+  auto rows = scripted_rows();
+  std::erase_if(rows, [](const PromptRow& r) { return r.prompt == "b"; });
+  EXPECT_THAT(make_report(summarise(rows, kArms), manifest()),
+              HasSubstr(". 1 of 2 prompts, up to"));
 }
 
 TEST(Report, ALossyRuleIsMarked) {
