@@ -2,6 +2,7 @@
 # The main job: sets up, builds the program, fetches SmolLM2 and measures speculative decoding.
 #   bash experiments/run.sh                            configs/quickstart.toml
 #   bash experiments/run.sh my.toml --set KEY=VALUE    another experiment, `coppice bench` options
+#   bash experiments/run.sh --resume                   goes on where an interrupted run stopped
 # Results go to results/NAME, NAME being the config's; an earlier run's are overwritten.
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
@@ -23,5 +24,6 @@ fetch_models smollm2
 
 say "Running $config into results/$name"
 cd "$root"
-build/release/coppice bench "$config" --out "results/$name" --overwrite "$@"
+[[ " $* " == *" --resume "* ]] || set -- --overwrite "$@"
+build/release/coppice bench "$config" --out "results/$name" "$@"
 echo "experiments/run.sh: done; the report is $root/results/$name/report.md"
