@@ -1,6 +1,6 @@
 // Any bytes as a config: it is read, or refused with one line. What was read must read back the
 // same from its own dump.
-//   build/debug/fuzz/config_fuzz -max_total_time=60 tests/fuzz/corpus/config
+//   build/debug/fuzz/config_fuzz -max_total_time=60 NEW_FOLDER configs configs/methods
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
