@@ -60,23 +60,21 @@ std::string read_all(std::istream& in) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-std::string prompt_text(const GenerateOptions& options) {
-  const int given = static_cast<int>(!options.prompt.empty()) +
-                    static_cast<int>(!options.prompt_file.empty()) +
-                    static_cast<int>(!options.input.empty());
+std::string prompt_text(const GenerateOptions& options, const CommandLine& line) {
+  const int given = static_cast<int>(line.has("prompt")) +
+                    static_cast<int>(line.has("prompt_file")) + static_cast<int>(line.has("input"));
   if (given != 1) {
     throw Error("give the prompt once: --prompt TEXT, --prompt-file FILE, --prompt-ids LIST or -");
   }
-  if (!options.prompt.empty()) return options.prompt;
-  std::string text;
-  if (!options.input.empty()) {
+  std::string text = options.prompt;
+  if (line.has("input")) {
     text = read_all(std::cin);
-  } else {
+  } else if (line.has("prompt_file")) {
     std::ifstream in(options.prompt_file, std::ios::binary);
     if (!in) throw Error("--prompt-file {}: cannot be read", options.prompt_file);
     text = read_all(in);
   }
-  if (text.empty()) throw Error("the prompt is empty");
+  if (text.empty()) throw Error("the prompt is empty; give at least one character");
   return text;
 }
 
@@ -137,7 +135,7 @@ int generate_command(Arguments args) {
   const auto options = line.read<GenerateOptions>();
   const auto sampling = line.read<SamplingOptions>().params();
   const MethodConfig method = choice.read(sampling.temperature);
-  const std::string text = options.prompt_ids.empty() ? prompt_text(options) : std::string();
+  const std::string text = options.prompt_ids.empty() ? prompt_text(options, line) : std::string();
   const auto backend = line.read<BackendChoice>().make();
   const LoadedModels models = load_models(choice, *backend);
   const Tokenizer& tokenizer = *models.target.tokenizer;

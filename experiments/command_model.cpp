@@ -113,7 +113,7 @@ int perplexity_command(Arguments args) {
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   const auto backend = line.read<BackendChoice>().make();
   const LoadedModel loaded = load_model(find_model(options.model, {}), *backend);
-  auto ids = loaded.tokenizer->encode(text, SpecialText::literal);
+  auto ids = loaded.tokenizer->encode(text, SpecialText::parsed);
   if (options.tokens > 0 && ids.size() > static_cast<size_t>(options.tokens)) {
     ids.resize(static_cast<size_t>(options.tokens));
   }

@@ -1,7 +1,7 @@
 // Perplexity of a model on a text: the text's first tokens cut into chunks, each on its own, no
 // bos; the mean negative log-likelihood of tokens 2.. of each chunk.
 //
-//   Perplexity p = measure_perplexity(model, backend, tokenizer.encode(text, SpecialText::literal),
+//   Perplexity p = measure_perplexity(model, backend, tokenizer.encode(text, SpecialText::parsed),
 //                                     {.chunk = 1024});
 #pragma once
 

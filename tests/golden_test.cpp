@@ -97,7 +97,7 @@ std::vector<int32_t> golden_text(const Tokenizer& tokenizer, const std::filesyst
   std::ifstream in(path, std::ios::binary);
   std::string text(60000, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  auto ids = tokenizer.encode(text, SpecialText::literal);
+  auto ids = tokenizer.encode(text, SpecialText::parsed);
   ids.resize(std::min(ids.size(), tokens));
   return ids;
 }
