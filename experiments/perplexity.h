@@ -1,5 +1,6 @@
 // Perplexity of a model on a text: the text's first tokens cut into chunks, each on its own, no
-// bos; the mean negative log-likelihood of tokens 2.. of each chunk.
+// bos; the mean negative log-likelihood of tokens 2.. of each chunk. Special tokens in the text are
+// parsed: WikiText is full of <unk>, one token to a model that has it.
 //
 //   Perplexity p = measure_perplexity(model, backend, tokenizer.encode(text, SpecialText::parsed),
 //                                     {.chunk = 1024});
