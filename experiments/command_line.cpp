@@ -145,7 +145,7 @@ std::string CommandLine::help() const {
   if (!positional_.empty()) {
     std::string name = positional_;
     std::transform(name.begin(), name.end(), name.begin(), ::toupper);
-    text += fmt::format(" {}{}", name, positional_many_ ? "..." : "");
+    text += fmt::format(" [{}{}]", name, positional_many_ ? "..." : "");
   }
   text += " [options]\n";
   for (const Group& group : groups_) {
