@@ -47,7 +47,11 @@ int methods_command(Arguments args) {
                                      {"paper", method.paper},
                                      {"summary", method.summary},
                                      {"needs_draft_model", method.needs_draft_model},
+                                     {"lossless_rules", nlohmann::ordered_json::array()},
                                      {"options", nlohmann::ordered_json::array()}};
+      for (std::string_view rule : rule_names()) {
+        if (make_rule(rule)->lossless()) json["lossless_rules"].push_back(rule);
+      }
       for (const OptionDoc& option : method.describe()) {
         json["options"].push_back({{"key", option.key},
                                    {"type", option.type},
@@ -67,7 +71,7 @@ int methods_command(Arguments args) {
                  option.range);
     }
   }
-  fmt::print("\nacceptance rules:");
+  fmt::print("\nA method is lossless under a lossless acceptance rule:");
   for (std::string_view name : rule_names()) {
     fmt::print("  {} ({})", name, make_rule(name)->lossless() ? "lossless" : "lossy");
   }
