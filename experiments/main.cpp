@@ -2,6 +2,7 @@
 // check did not hold, 2 the user can mend it.
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line is seen when it is done, through a pipe too
   try {
     return run({argv + 1, argv + argc});
   } catch (const Error& error) {
