@@ -12,30 +12,21 @@
 #include <optional>
 #include <string>
 
+#include "experiments/model_files.h"
+
 namespace coppice::test {
 
-inline std::optional<std::filesystem::path> find_under(const char* variable,
-                                                       const std::filesystem::path& fallback,
-                                                       const std::string& name) {
-  const char* root = std::getenv(variable);
-  const auto path = (root != nullptr ? std::filesystem::path(root) : fallback) / name;
+inline std::optional<std::filesystem::path> existing(const std::filesystem::path& path) {
   if (std::filesystem::exists(path)) return path;
   return std::nullopt;
 }
 
-inline std::filesystem::path cache_dir() {
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg != '\0') {
-    return std::filesystem::path(xdg) / "coppice";
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home != nullptr ? home : ".") / ".cache" / "coppice";
-}
-
 inline std::optional<std::filesystem::path> model_file(const std::string& name) {
-  return find_under("COPPICE_MODELS", cache_dir() / "models", name);
+  return existing(models_folder() / name);
 }
 inline std::optional<std::filesystem::path> data_file(const std::string& name) {
-  return find_under("COPPICE_DATA", cache_dir() / "data", name);
+  const char* folder = std::getenv("COPPICE_DATA");
+  return folder != nullptr ? existing(std::filesystem::path(folder) / name) : std::nullopt;
 }
 inline std::filesystem::path golden_file(const std::string& name) {
   return std::filesystem::path(COPPICE_SOURCE_DIR) / "tests" / "golden" / name;
