@@ -6,10 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <unordered_map>
 #include <vector>
 
+#include "core/flat_map.h"
+#include "decoding/hit_history.h"
 #include "decoding/registry.h"
 
 namespace coppice {
@@ -36,17 +36,25 @@ class PromptLookup : public Drafter {
   void forget(SeqId sequence, Reason reason) override;
 
  private:
-  /// Where each n-gram of a sequence ended last: hash of the n-gram -> position of its last token.
-  /// Lookup cost is independent of the length of the text.
+  /// Where the n-grams of a sequence ended. The cost of a look-up is independent of the length of
+  /// the text; memory is about 28 bytes for each token and n-gram size.
   struct Index {
-    int indexed = 0;  // n-grams that end before this position are in
-    std::unordered_map<uint64_t, int> last_end;
+    int indexed = 0;                // n-grams that end before this position are in
+    FlatMap last_end;               // hash of an n-gram -> position of its last token
+    std::vector<int32_t> previous;  // (position, n - min_ngram): where that n-gram ended before
+    HitHistory hits;
+  };
+  struct Match {
+    int end = -1;  // position of its last token; -1: none
+    int ngram = 0;
   };
   void catch_up(Index& index, std::span<const int32_t> tokens) const;
-  int find(const Index& index, std::span<const int32_t> tokens) const;
+  Match find(const Index& index, std::span<const int32_t> tokens) const;
+  void draft(Index& index, Match match, DraftJob& job);
 
   PromptLookupOptions options_;
-  std::vector<Index> index_;  // by SeqId
+  std::vector<Index> index_;     // by SeqId
+  std::vector<int32_t> others_;  // earlier occurrences that agree with the draft so far
 };
 
 }  // namespace coppice
