@@ -50,6 +50,12 @@ std::string number_text(double value) {
   return text;
 }
 
+std::string words_text(const Named& allowed) {
+  std::vector<std::string_view> words;
+  for (const Named::Word& word : allowed.words) words.push_back(word.word);
+  return fmt::format("{}", fmt::join(words, " | "));
+}
+
 bool is_empty_list(const OptionValue& value) {
   return std::visit(
       [](const auto& v) {
@@ -169,6 +175,30 @@ void OptionReader::operator()(std::string_view key, std::string& field, std::str
   field = word;
 }
 
+void OptionReader::operator()(std::string_view key, int& field, std::string_view,
+                              const Named& allowed) {
+  const OptionEntry* entry = find(key);
+  if (entry == nullptr) return;
+  if (std::holds_alternative<int64_t>(entry->value)) {
+    field = static_cast<int>(integer(*entry, allowed.range));
+    return;
+  }
+  const std::string* given = std::get_if<std::string>(&entry->value);
+  for (const Named::Word& word : allowed.words) {
+    if (given == nullptr || *given != word.word) continue;
+    field = word.value;
+    return;
+  }
+  wrong_type(*entry, fmt::format("an integer or one of: {}", words_text(allowed)));
+}
+
+OptionValue named_value(int value, const Named& allowed) {
+  for (const Named::Word& word : allowed.words) {
+    if (word.value == value) return std::string(word.word);
+  }
+  return static_cast<int64_t>(value);
+}
+
 bool OptionReader::boolean(const OptionEntry& entry) const {
   if (const bool* value = std::get_if<bool>(&entry.value)) return *value;
   wrong_type(entry, "true or false");
@@ -238,6 +268,13 @@ std::string OptionDescriber::range_text(Range range) {
 void OptionDescriber::operator()(std::string_view key, const std::string& field,
                                  std::string_view help, const OneOf& allowed) {
   add(key, field, fmt::format("{}", fmt::join(allowed.words, " | ")), help);
+}
+
+void OptionDescriber::operator()(std::string_view key, const int& field, std::string_view help,
+                                 const Named& allowed) {
+  add(key, named_value(field, allowed),
+      fmt::format("{} | {}", words_text(allowed), range_text(allowed.range)), help);
+  docs.back().type = kIntegerOrWord;
 }
 
 void OptionDescriber::add(std::string_view key, const OptionValue& value, std::string range,

@@ -28,6 +28,16 @@ struct OneOf {
   std::vector<std::string_view> words;
 };
 
+/// An integer within `range`, or one of the words that stand for an integer outside it.
+struct Named {
+  struct Word {
+    std::string_view word;
+    int value;
+  };
+  Range range;
+  std::vector<Word> words;
+};
+
 using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
                                  std::vector<double>, std::vector<std::string>>;
 struct OptionEntry {
@@ -40,6 +50,8 @@ using OptionMap = std::vector<OptionEntry>;
 struct OptionDoc {
   std::string key, type, default_value, range, help;
 };
+/// The type of a Named field.
+inline constexpr std::string_view kIntegerOrWord = "integer or word";
 
 /// Fills every field that the map names. Throws Error for an unknown key (naming the nearest valid
 /// one), a value of another type, one outside its range, or a key given twice. Fields are bool,

@@ -34,6 +34,9 @@ OptionValue to_option_value(const Field& field) {
   }
 }
 
+/// The word that stands for the value, else the value.
+OptionValue named_value(int value, const Named& allowed);
+
 class OptionReader {
  public:
   /// Throws Error as check_keys() does.
@@ -55,6 +58,8 @@ class OptionReader {
   }
   void operator()(std::string_view key, std::string& field, std::string_view /*help*/,
                   const OneOf& allowed);
+  void operator()(std::string_view key, int& field, std::string_view /*help*/,
+                  const Named& allowed);
 
  private:
   /// What an integer field can hold; any finite number for the others.
@@ -124,6 +129,8 @@ class OptionDescriber {
   }
   void operator()(std::string_view key, const std::string& field, std::string_view help,
                   const OneOf& allowed);
+  void operator()(std::string_view key, const int& field, std::string_view help,
+                  const Named& allowed);
   std::vector<OptionDoc> docs;
 
  private:
@@ -138,6 +145,10 @@ class OptionDumper {
   void operator()(std::string_view key, const Field& field, std::string_view /*help*/,
                   const Constraint&...) {
     map.push_back({std::string(key), to_option_value(field), ""});
+  }
+  void operator()(std::string_view key, const int& field, std::string_view /*help*/,
+                  const Named& allowed) {
+    map.push_back({std::string(key), named_value(field, allowed), ""});
   }
   OptionMap map;
 };

@@ -54,15 +54,17 @@ void TokenTree::reset(int32_t root, int capacity, int most_depth) {
   capacity_ = capacity;
   most_depth_ = most_depth;
   q.clear();
-  token_.assign(1, root);
-  parent_.assign(1, -1);
-  depth_.assign(1, 0);
-  role_.assign(1, NodeRole::verify);
-  q_row_.assign(1, kPointMass);
-  score_.assign(1, 1.0f);
-  first_child_.assign(1, -1);
-  last_child_.assign(1, -1);
-  next_sibling_.assign(1, -1);
+  token_.clear();
+  parent_.clear();
+  depth_.clear();
+  role_.clear();
+  q_row_.clear();
+  score_.clear();
+  source_.clear();
+  first_child_.clear();
+  last_child_.clear();
+  next_sibling_.clear();
+  append({.parent = -1, .token = root});
 }
 
 int TokenTree::add(const TreeNode& node) {
@@ -82,22 +84,66 @@ int TokenTree::add(const TreeNode& node) {
                     role_[sibling] != NodeRole::verify);
     }
   }
+  append(node);
+  return index;
+}
+
+void TokenTree::append(const TreeNode& node) {
+  const int index = size();
   token_.push_back(node.token);
   parent_.push_back(node.parent);
-  depth_.push_back(depth_[parent] + 1);
+  depth_.push_back(node.parent < 0 ? 0 : depth(node.parent) + 1);
   role_.push_back(node.role);
   q_row_.push_back(node.q_row);
   score_.push_back(node.score);
+  source_.push_back(node.source);
   first_child_.push_back(-1);
   last_child_.push_back(-1);
   next_sibling_.push_back(-1);
+  if (node.parent >= 0) link(index);
+}
+
+// Hangs a node behind its earlier siblings.
+void TokenTree::link(int node) {
+  const auto parent = static_cast<size_t>(parent_[static_cast<size_t>(node)]);
   if (last_child_[parent] < 0) {
-    first_child_[parent] = index;
+    first_child_[parent] = node;
   } else {
-    next_sibling_[static_cast<size_t>(last_child_[parent])] = index;
+    next_sibling_[static_cast<size_t>(last_child_[parent])] = node;
   }
-  last_child_[parent] = index;
-  return index;
+  last_child_[parent] = node;
+}
+
+void TokenTree::cut(std::span<const uint8_t> keep) {
+  COPPICE_CHECK(static_cast<int>(keep.size()) == size() && keep[0] != 0);
+  const int before = size();
+  // A kept node moves to the front, never behind a node that is still to be read.
+  std::vector<int32_t>& moved_to = first_child_;  // rebuilt below; serves as the map until then
+  int kept = 0;
+  for (int i = 0; i < before; ++i) {
+    const auto from = static_cast<size_t>(i);
+    moved_to[from] = -1;
+    if (keep[from] == 0) continue;
+    const auto to = static_cast<size_t>(kept);
+    if (i > 0) {
+      parent_[to] = moved_to[static_cast<size_t>(parent_[from])];
+      COPPICE_CHECK(parent_[to] >= 0);
+    }
+    token_[to] = token_[from];
+    depth_[to] = depth_[from];
+    role_[to] = role_[from];
+    q_row_[to] = q_row_[from];
+    score_[to] = score_[from];
+    source_[to] = source_[from];
+    moved_to[from] = kept++;
+  }
+  const auto size_now = static_cast<size_t>(kept);
+  for (auto* column : {&token_, &parent_, &depth_, &q_row_}) column->resize(size_now);
+  role_.resize(size_now);
+  score_.resize(size_now);
+  source_.resize(size_now);
+  for (auto* links : {&first_child_, &last_child_, &next_sibling_}) links->assign(size_now, -1);
+  for (int i = 1; i < kept; ++i) link(i);
 }
 
 int TokenTree::find_child(int parent, int32_t token) const {

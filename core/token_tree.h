@@ -57,6 +57,7 @@ struct TreeNode {
   NodeRole role = NodeRole::verify;
   int q_row = kPointMass;  // row of TokenTree::q that the token was drawn from
   float score = 1.0f;      // P(accepted | parent accepted), the drafter's estimate
+  uint8_t source = 0;      // which part of a composed drafter grew it: scores are judged by source
 };
 
 class TokenTree {
@@ -79,8 +80,12 @@ class TokenTree {
   NodeRole role(int i) const { return role_[i]; }
   int q_row(int i) const { return q_row_[i]; }
   float score(int i) const { return score_[i]; }
+  int source(int i) const { return source_[i]; }
   int first_child(int i) const { return first_child_[i]; }    // -1: none
   int next_sibling(int i) const { return next_sibling_[i]; }  // -1: none
+  /// Removes the nodes whose entry is 0 and numbers the others anew, in order. `keep` has one entry
+  /// a node; node 0 stays, and a node stays with its parent alone.
+  void cut(std::span<const uint8_t> keep);
   /// First verify child of `parent` that holds `token`; -1: none.
   int find_child(int parent, int32_t token) const;
   /// Tokens from depth 1 down to node i, appended to `out` after clearing it.
@@ -89,12 +94,16 @@ class TokenTree {
   QRows q;
 
  private:
+  void append(const TreeNode& node);
+  void link(int node);
+
   int capacity_ = 0;
   int most_depth_ = INT_MAX;
   std::vector<int32_t> token_;
   std::vector<int32_t> parent_, depth_, q_row_, first_child_, last_child_, next_sibling_;
   std::vector<NodeRole> role_;
   std::vector<float> score_;
+  std::vector<uint8_t> source_;
 };
 
 }  // namespace coppice

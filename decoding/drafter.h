@@ -13,6 +13,7 @@
 #include "core/sampling.h"
 #include "core/token_tree.h"
 #include "decoding/acceptance.h"
+#include "decoding/draft_price.h"
 
 namespace coppice {
 
@@ -31,7 +32,7 @@ struct Observation {
   std::span<const int32_t> tokens;  // every token now certain, those just emitted included
   int first_position = 0;           // of row 0: own state about it and behind it is stale
   std::span<const int> kept_rows;   // row of position first_position + i, now committed
-  const TokenTree* tree = nullptr;  // null when the step had no tree
+  const TokenTree* tree = nullptr;  // as it was verified, cut and numbered anew; null: none
   std::span<const int> node_row;    // row of each node
   std::span<const int> path;        // accepted nodes that were kept
   const ForwardOutput* output = nullptr;
@@ -53,6 +54,7 @@ struct DraftJob {
   SeqId sequence = 0;
   std::span<const int32_t> tokens;      // every certain token; the last is node 0
   int budget = 0;                       // most nodes; may be 0
+  const DraftPrice* price = nullptr;    // what a token must earn; null: draft up to the budget
   Draw draw = Draw::argmax;             // how a drafter that samples draws
   Sampler* sampler = nullptr;           // the sequence's own warps and noise
   const KVCache::Tail* tail = nullptr;  // slots of this step: node 0's, then `budget` more
@@ -68,7 +70,8 @@ class Drafter {
   virtual Needs needs() const = 0;
   /// Records only: catching up happens in propose(), where it is priced. Modifies own state.
   virtual void observe(std::span<const Observation> observations) = 0;
-  /// Grows job.tree; may write the job's tail slots in the cache. Modifies own state.
+  /// Grows job.tree; may write the job's tail slots in the cache, where nothing lasts longer than
+  /// the call. The engine may cut nodes afterwards. Modifies own state.
   virtual void propose(std::span<DraftJob> jobs) = 0;
   /// Drops what is kept about a sequence. After `preempted` it comes back from position 0.
   virtual void forget(SeqId sequence, Reason reason) = 0;

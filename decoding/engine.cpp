@@ -93,7 +93,9 @@ bool Engine::step() {
     sequence->first_pass_done = true;
   }
   const Clock::time_point planned = Clock::now();
+  open_budget();
   draft();
+  choose();
   const Clock::time_point drafted = Clock::now();
   pack();
   ForwardBatch batch = packed_.batch();
@@ -104,6 +106,7 @@ bool Engine::step() {
   const Clock::time_point verified = Clock::now();
   judge(output);
   const Clock::time_point judged = Clock::now();
+  close_budget(milliseconds(drafted - planned), milliseconds(verified - packed));
   commit_and_observe(output);
 
   const Clock::time_point done = Clock::now();
@@ -193,6 +196,23 @@ bool Engine::reserve(Sequence& sequence, int nodes) {
   }
 }
 
+// Only steps in which every sequence decodes say what drafts are worth: a prefill's rows pay for
+// none.
+void Engine::open_budget() {
+  budgeted_.clear();
+  if (parts_.budget == nullptr) return;
+  const bool decoding = std::all_of(in_step_.begin(), in_step_.end(), [](const Sequence* sequence) {
+    return sequence->trunk == 1 && sequence->decides;
+  });
+  for (Sequence* sequence : in_step_) {
+    sequence->proposed.clear();
+    if (decoding) {
+      budgeted_.push_back({&sequence->tree, static_cast<int>(sequence->tokens.size())});
+    }
+  }
+  if (decoding) parts_.budget->begin(budgeted_);
+}
+
 void Engine::draft() {
   jobs_.clear();
   for (Sequence* sequence : in_step_) {
@@ -202,6 +222,7 @@ void Engine::draft() {
     job.sequence = sequence->kv;
     job.tokens = sequence->tokens;
     job.budget = budget;
+    if (!budgeted_.empty()) job.price = &parts_.budget->price();
     job.draw = parts_.rule->draw();
     job.sampler = &sequence->sampler;
     job.tail = &*sequence->tail;
@@ -210,6 +231,29 @@ void Engine::draft() {
     jobs_.push_back(job);
   }
   if (!jobs_.empty()) parts_.drafter->propose(jobs_);
+}
+
+void Engine::choose() {
+  if (budgeted_.empty()) return;
+  for (Sequence* sequence : in_step_) {
+    const TokenTree& tree = sequence->tree;
+    for (int node = 0; node < tree.size(); ++node) {
+      sequence->proposed.push_back({tree.parent(node), tree.token(node), tree.score(node),
+                                    static_cast<uint8_t>(tree.source(node)), tree.role(node)});
+    }
+  }
+  parts_.budget->choose(budgeted_);
+}
+
+void Engine::close_budget(double draft_ms, double target_ms) {
+  if (budgeted_.empty()) return;
+  int emitted = 0;
+  for (const Sequence* sequence : in_step_) {
+    parts_.budget->learn(sequence->proposed,
+                         std::span(sequence->tokens).last(static_cast<size_t>(sequence->emitted)));
+    emitted += sequence->emitted;
+  }
+  parts_.budget->end(emitted, draft_ms / 1e3, target_ms / 1e3);
 }
 
 void Engine::pack() {
@@ -318,6 +362,11 @@ void Engine::report(double draft_ms, double target_ms, double judge_ms, double t
     record.target_ms = target_ms;
     record.judge_ms = judge_ms;
     record.other_ms = total_ms - draft_ms - target_ms - judge_ms;
+    if (!budgeted_.empty()) {
+      record.expected_tokens = parts_.budget->expected_tokens();
+      record.expected_ms = 1e3 * parts_.budget->expected_seconds();
+      record.plain_ms = 1e3 * parts_.budget->plain_seconds();
+    }
     on_step(record);
   }
 }

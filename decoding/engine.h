@@ -21,6 +21,7 @@
 #include "core/step_record.h"
 #include "core/tokenizer.h"
 #include "decoding/acceptance.h"
+#include "decoding/budget.h"
 #include "decoding/drafter.h"
 #include "decoding/packed_batch.h"
 #include "decoding/stop.h"
@@ -66,7 +67,8 @@ struct EngineParts {
   Backend* backend = nullptr;
   const Tokenizer* tokenizer = nullptr;
   const AcceptanceRule* rule = nullptr;
-  Drafter* drafter = nullptr;  // null: the baseline
+  Drafter* drafter = nullptr;    // null: the baseline
+  AutoBudget* budget = nullptr;  // null: every node that the drafter grows is verified
 };
 
 struct Sequence;  // decoding/sequence.h: a request while the engine works on it
@@ -101,10 +103,13 @@ class Engine {
   void plan();
   bool reserve(Sequence& sequence, int nodes);
   void draft();
+  void open_budget();
+  void choose();
   void pack();
   void judge(const ForwardOutput& output);
   void append(Sequence& sequence, const ForwardOutput& output, int index);
   void commit_and_observe(const ForwardOutput& output);
+  void close_budget(double draft_ms, double target_ms);
   void report(double draft_ms, double target_ms, double judge_ms, double total_ms);
   void end(Sequence& sequence, Finish finish);
   void release(Sequence& sequence, Reason reason);
@@ -120,6 +125,7 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> sequences_;  // by arrival, the oldest first
   std::vector<Sequence*> in_step_;
   std::vector<DraftJob> jobs_;
+  std::vector<BudgetedTree> budgeted_;  // by in_step_; empty: no budget weighs this step
   std::vector<Observation> observations_;
   std::vector<const float*> node_logits_;
   PackedBatch packed_;

@@ -21,10 +21,16 @@ StepRecord Sequence::record(bool with_tree) const {
   record.position = static_cast<int>(tokens.size()) - emitted - 1;
   record.trunk = trunk;
   record.emitted = emitted;
+  for (const ProposedNode& node : proposed) {
+    record.proposed_tokens.push_back(node.token);
+    record.proposed_parents.push_back(node.parent);
+    record.proposed += node.role == NodeRole::verify && node.parent >= 0;
+  }
   const auto is_verify = [&](int node) { return tree.role(node) == NodeRole::verify; };
   for (int node = 1; node < tree.size(); ++node) {
     ++(is_verify(node) ? record.drafted : record.probes);
   }
+  if (proposed.empty()) record.proposed = record.drafted;
   if (decides) {
     record.accepted = static_cast<int>(verdict.path.size());
     record.reached = record.accepted;

@@ -40,6 +40,7 @@ struct Sequence {
   // This step.
   std::optional<KVCache::Tail> tail;
   TokenTree tree;
+  std::vector<ProposedNode> proposed;  // the tree before the budget cut it
   Verdict verdict;
   std::vector<int> kept;  // rows to commit
   int first_position = 0;

@@ -71,15 +71,14 @@ struct MethodOptions {
   std::string name;
   std::string method;
   std::string rule;
-  int budget = -1;
+  int budget = kBudgetAuto;
 
   template <class V>
   void visit(V& v) {
     v("name", name, "label in tables; empty: the method's name");
     v("method", method, "a name that `coppice methods` lists");
     v("rule", rule, "acceptance rule; empty: greedy at temperature 0, coupled above");
-    v("budget", budget, "most draft tokens a step; -1: as many as the method proposes",
-      Range{-1, 4096});
+    visit_budget(v, budget);
   }
 };
 

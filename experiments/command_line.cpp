@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cctype>
 
 #include "core/quote.h"
 #include "experiments/toml_source.h"
@@ -32,6 +33,8 @@ bool is_switch(const OptionDoc& doc) {
 
 OptionValue value_of(const OptionDoc& doc, const std::string& text) {
   if (doc.type == "text") return text;
+  const bool is_word = !text.empty() && std::isalpha(static_cast<unsigned char>(text.front()));
+  if (doc.type == kIntegerOrWord && is_word) return text;
   return parse_value(doc.type.starts_with("list") ? "[" + text + "]" : text);  // --ids 1,2,3
 }
 

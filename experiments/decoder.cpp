@@ -14,6 +14,11 @@ LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int 
   return loaded;
 }
 
+CostCurve& LoadedModel::costs(Backend& backend) const {
+  if (costs_ == nullptr) costs_ = std::make_unique<CostCurve>(measure_costs(*model, backend));
+  return *costs_;
+}
+
 Decoder::Decoder(const MethodSpec& spec, const LoadedModel& target, const LoadedModel* draft,
                  Backend& backend, EngineLimits limits, float temperature)
     : method_(&find_method(spec.method)) {
@@ -33,12 +38,16 @@ Decoder::Decoder(const MethodSpec& spec, const LoadedModel& target, const Loaded
   parts.context = limits.context > 0 ? limits.context : target.model->context();
   drafter_ = method_->make(spec.options, parts);
   const int most = drafter_ ? drafter_->needs().most_nodes : 0;
-  limits.budget = budget_ = spec.budget < 0 ? most : std::min(spec.budget, most);
+  limits.budget = most_nodes_ = spec.budget < 0 ? most : std::min(spec.budget, most);
+  if (most > 0 && spec.budget == kBudgetAuto) {
+    budget_ = std::make_unique<AutoBudget>(target.costs(backend));
+  }
   engine_ = std::make_unique<Engine>(EngineParts{.target = target.model.get(),
                                                  .backend = &backend,
                                                  .tokenizer = target.tokenizer.get(),
                                                  .rule = rule_.get(),
-                                                 .drafter = drafter_.get()},
+                                                 .drafter = drafter_.get(),
+                                                 .budget = budget_.get()},
                                      limits);
 }
 

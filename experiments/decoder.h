@@ -24,15 +24,32 @@ struct LoadedModel {
   std::string name;  // as the file calls itself
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
+  /// What a pass of it costs here; measured at the first call (about two seconds at most).
+  CostCurve& costs(Backend& backend) const;
+
+ private:
+  mutable std::unique_ptr<CostCurve> costs_;
 };
 
 /// `context` bounds the positions (0: what the model was trained for). Throws Error.
 LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0);
 
+/// Nodes verified a step: a number, or one of these.
+inline constexpr int kBudgetAuto = -1;  // as many as pay
+inline constexpr int kBudgetAll = -2;   // as many as the method proposes
+/// The option `budget` of commands and configs.
+template <class Visitor>
+void visit_budget(Visitor& v, int& budget) {
+  v("budget", budget,
+    "draft tokens verified a step: as many as pay on this machine now (a sampled text under "
+    "rule rejection then differs from run to run), all that are proposed, or at most a number",
+    Named{{0, 4096}, {{"auto", kBudgetAuto}, {"all", kBudgetAll}}});
+}
+
 struct MethodSpec {
   std::string method = "autoregressive";
   std::string rule;  // "": greedy at temperature 0, coupled above
-  int budget = -1;   // most nodes a step; -1: as many as the method proposes
+  int budget = kBudgetAuto;
   OptionMap options;
 };
 
@@ -47,13 +64,16 @@ class Decoder {
   Engine& engine() { return *engine_; }
   const MethodEntry& method() const { return *method_; }
   const AcceptanceRule& rule() const { return *rule_; }
-  int budget() const { return budget_; }
+  bool budget_is_auto() const { return budget_ != nullptr; }
+  /// Most nodes of a step.
+  int most_nodes() const { return most_nodes_; }
 
  private:
   const MethodEntry* method_;
   std::unique_ptr<AcceptanceRule> rule_;
   std::unique_ptr<Drafter> drafter_;
-  int budget_ = 0;
+  std::unique_ptr<AutoBudget> budget_;  // null under a fixed one
+  int most_nodes_ = 0;
   std::unique_ptr<Engine> engine_;
 };
 

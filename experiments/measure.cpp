@@ -31,12 +31,6 @@ EngineLimits limits_for(const BenchOptions& bench, const Model& target,
   return limits;
 }
 
-/// A step waits for the row it belongs to, whose request may still fail.
-struct Recorded {
-  size_t row;
-  StepRecord step;
-};
-
 }  // namespace
 
 Measurement::Measurement(const BenchConfig& config, const LoadedModel& target,
@@ -101,6 +95,22 @@ Request Measurement::make_request(const Prompt& prompt, int max_new_tokens) cons
   return request;
 }
 
+// What the clairvoyant bound is computed from.
+void Measurement::add_hindsight(PromptRow& row, size_t index,
+                                std::span<const Recorded> steps) const {
+  int longest = 0;
+  for (const Recorded& item : steps) {
+    if (item.row != index || item.step.prefill) continue;
+    row.matches.push_back(match_length(row, item.step));
+    longest = std::max(longest, row.matches.back());
+  }
+  const CostCurve& costs = target_.costs(backend_);
+  const int middle = row.prompt_tokens + static_cast<int>(row.ids.size()) / 2;
+  for (int rows = 1; rows <= longest + 1; ++rows) {
+    row.pass_ms.push_back(1e3 * costs.seconds(rows, middle));
+  }
+}
+
 ArmResult Measurement::decode(Decoder& decoder, int arm, std::span<const Prompt* const> group,
                               int max_new_tokens, const std::atomic<bool>& interrupted) const {
   Engine& engine = decoder.engine();
@@ -137,6 +147,9 @@ ArmResult Measurement::decode(Decoder& decoder, int arm, std::span<const Prompt*
     Answer answer = engine.take(entry.first);
     row.finish = finish_name(answer.finish);
     row.ids = std::move(answer.ids);
+    if (decoder.budget_is_auto() && config_.bench.batch == 1) {
+      add_hindsight(row, entry.second, recorded);
+    }
     row.ttft_ms = answer.ttft_ms;
     row.latency_ms = answer.decode_ms;
     if (answer.finish == Finish::failed) row.error = answer.error;

@@ -26,6 +26,12 @@ struct ArmResult {
   std::string steps;            // lines of steps.jsonl
 };
 
+/// A step waits for the row it belongs to, whose request may still fail.
+struct Recorded {
+  size_t row;
+  StepRecord step;
+};
+
 class Measurement {
  public:
   /// Makes every arm once, so that options out of range end the run before it begins. Throws Error.
@@ -45,6 +51,7 @@ class Measurement {
   std::unique_ptr<Decoder> make_decoder(int arm) const;
   ArmResult decode(Decoder& decoder, int arm, std::span<const Prompt* const> group,
                    int max_new_tokens, const std::atomic<bool>& interrupted) const;
+  void add_hindsight(PromptRow& row, size_t index, std::span<const Recorded> steps) const;
   Request make_request(const Prompt& prompt, int max_new_tokens) const;
 
   const BenchConfig& config_;

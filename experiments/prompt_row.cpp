@@ -34,6 +34,11 @@ void visit_row(Row& row, Field&& field) {
   field("discarded", row.discarded);
   field("reached_at", row.reached_at);
   field("accepted_at", row.accepted_at);
+  field("proposed", row.proposed);
+  field("expected_ms", row.expected_ms);
+  field("expected_plain_ms", row.expected_plain_ms);
+  field("matches", row.matches);
+  field("pass_ms", row.pass_ms);
   field("draft_ms", row.phase.draft);
   field("target_ms", row.phase.target);
   field("judge_ms", row.phase.judge);
@@ -61,12 +66,34 @@ void add_step(PromptRow& row, const StepRecord& step) {
   ++row.steps;
   row.steps_without_draft += step.drafted == 0;
   row.rows += step.rows;
+  row.proposed += step.proposed;
   row.drafted += step.drafted;
   row.probes += step.probes;
   row.accepted += step.accepted;
   row.discarded += std::max(step.accepted - step.emitted, 0);
+  if (step.expected_tokens > 0) {
+    row.expected_ms += (step.expected_ms + step.draft_ms) * share;
+    // Without drafts a pass gives each of its sequences one token.
+    row.expected_plain_ms += step.expected_tokens * share * step.plain_ms * share;
+  }
   count_first(row.reached_at, step.reached);
   count_first(row.accepted_at, step.accepted);
+}
+
+int match_length(const PromptRow& row, const StepRecord& step) {
+  int node = 0, length = 0;
+  const auto size = static_cast<int>(step.proposed_tokens.size());
+  for (auto at = static_cast<size_t>(step.position + 1 - row.prompt_tokens); at < row.ids.size();
+       ++at, ++length) {
+    int child = node + 1;
+    while (child < size && (step.proposed_parents[static_cast<size_t>(child)] != node ||
+                            step.proposed_tokens[static_cast<size_t>(child)] != row.ids[at])) {
+      ++child;
+    }
+    if (child >= size) break;
+    node = child;
+  }
+  return length;
 }
 
 ordered_json row_to_json(const PromptRow& row) {
@@ -88,15 +115,20 @@ PromptRow row_from_json(const json& json, std::string_view place) {
 }
 
 ordered_json step_to_json(const StepRecord& step, const PromptRow& row) {
-  ordered_json out = {{"prompt", row.prompt},        {"arm", row.arm},
-                      {"step", step.step},           {"position", step.position},
-                      {"trunk", step.trunk},         {"prefill", step.prefill},
-                      {"rows", step.rows},           {"drafted", step.drafted},
-                      {"probes", step.probes},       {"reached", step.reached},
-                      {"accepted", step.accepted},   {"emitted", step.emitted},
-                      {"batch", step.batch},         {"draft_ms", step.draft_ms},
-                      {"target_ms", step.target_ms}, {"judge_ms", step.judge_ms},
-                      {"other_ms", step.other_ms}};
+  ordered_json out = {{"prompt", row.prompt},      {"arm", row.arm},
+                      {"step", step.step},         {"position", step.position},
+                      {"trunk", step.trunk},       {"prefill", step.prefill},
+                      {"rows", step.rows},         {"proposed", step.proposed},
+                      {"drafted", step.drafted},   {"probes", step.probes},
+                      {"reached", step.reached},   {"accepted", step.accepted},
+                      {"emitted", step.emitted},   {"batch", step.batch},
+                      {"draft_ms", step.draft_ms}, {"target_ms", step.target_ms},
+                      {"judge_ms", step.judge_ms}, {"other_ms", step.other_ms}};
+  if (step.expected_tokens > 0) {
+    out["expected_tokens"] = step.expected_tokens;
+    out["expected_ms"] = step.expected_ms;
+    out["plain_ms"] = step.plain_ms;
+  }
   if (!step.tree_tokens.empty()) {
     out["tree_tokens"] = step.tree_tokens;
     out["tree_parents"] = step.tree_parents;

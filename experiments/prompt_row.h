@@ -39,9 +39,19 @@ struct PromptRow {
   /// At draft position i (from 0): steps whose walk came to judge it, and those that accepted it.
   std::vector<int64_t> reached_at, accepted_at;
   PhaseTimes phase;  // sums; like decode_ms, shared by the sequences of a step
+
+  // Under the budget `auto` alone.
+  int64_t proposed = 0;          // verify nodes before the cut
+  double expected_ms = 0;        // what its choices were to cost, drafting included
+  double expected_plain_ms = 0;  // what the tokens expected of them would cost without drafts
+  std::vector<int> matches;      // a step each: proposed nodes in a row that the answer holds
+  std::vector<double> pass_ms;   // entry n: a pass over n + 1 rows at the answer's middle
 };
 
 void add_step(PromptRow& row, const StepRecord& step);
+/// How far down a step's proposed tree the answer goes: what hindsight would have kept.
+/// `row.ids` is whole.
+int match_length(const PromptRow& row, const StepRecord& step);
 
 nlohmann::ordered_json row_to_json(const PromptRow& row);
 /// Throws Error beginning with `place` when a field is missing or of another type.

@@ -27,6 +27,8 @@ constexpr std::string_view kDefinitions = R"(## Definitions
 
 **Rows per step** are the positions that one pass of the target computes for a sequence. **Step cost** is the mean time of a decode step, drafting included, over the baseline's: speedup is tokens per step over step cost. The milliseconds of a step are split into drafting, the target's pass, judging (warps included) and the rest.
 
+**The budget `auto`** keeps the proposed nodes whose expected tokens are worth their time. **Predicted** is the speedup that its own expectations come to, the **clairvoyant bound** what the same proposals would have given had each been cut with hindsight, under the cost curve measured in this run and with drafting free (batch 1 only).
+
 **Identical** is the share of prompts whose token ids equal the baseline's. A lossless method under `greedy` or `coupled` has 100 %; `rejection` keeps the distribution, not the text. n/a: there was nothing to compute it from.
 )";
 
@@ -83,6 +85,26 @@ std::string step_table(const Summary& summary) {
   for (const MethodSummary& method : summary.methods)
     add(method, number(method.step_cost_ratio, 2));
   return table.text();
+}
+
+/// Empty when no method ran under the budget `auto`.
+std::string budget_table(const Summary& summary) {
+  Table table({"method", "proposed per step", "rows per step", "predicted speedup",
+               "measured speedup", "clairvoyant bound", "measured / bound"});
+  bool any = false;
+  for (const MethodSummary& method : summary.methods) {
+    if (!method.predicted_speedup) continue;
+    any = true;
+    std::optional<double> share;
+    if (method.speedup && method.clairvoyant_speedup) {
+      share = method.speedup->value / *method.clairvoyant_speedup;
+    }
+    table.add({method.arm.name, number(method.proposed_per_step, 2),
+               number(method.rows_per_step, 2), number(method.predicted_speedup, 2),
+               speedup_text(method.speedup), number(method.clairvoyant_speedup, 2),
+               percent(share)});
+  }
+  return any ? fmt::format("## The budget's choices\n\n{}\n", table.text()) : "";
 }
 
 std::string latency_table(const Summary& summary) {
@@ -208,6 +230,7 @@ std::string make_report(const Summary& summary, const ordered_json& manifest) {
   if (!summary.failures.empty()) out += failure_text(summary);
   out += fmt::format("{}\n", divergence_text(summary));
   out += fmt::format("## What a step does\n\n{}\n", step_table(summary));
+  out += budget_table(summary);
   out += fmt::format("## Acceptance by draft position\n\n{}\n", acceptance_table(summary));
   out += fmt::format("## Latency\n\n{}\n", latency_table(summary));
   out += fmt::format("## By category: speedup; tokens per step\n\n{}\n", category_table(summary));

@@ -25,7 +25,7 @@ MethodConfig MethodChoice::read(float temperature) const {
   check_keys(config.spec.options, entry.describe(), config.spec.method);
   if (!rule.empty()) config.spec.rule = rule;
   if (!config.spec.rule.empty()) make_rule(config.spec.rule);
-  if (budget >= 0) config.spec.budget = budget;
+  if (budget != kBudgetAuto) config.spec.budget = budget;
   if (entry.needs_draft_model && draft_model.empty()) {
     throw Error("method {} needs a draft model; give one with --draft-model", config.spec.method);
   }

@@ -31,7 +31,7 @@ struct MethodChoice {
   std::string method = "autoregressive";
   std::vector<std::string> set;
   std::string rule;
-  int budget = -1;
+  int budget = kBudgetAuto;
 
   template <class V>
   void visit(V& v) {
@@ -40,8 +40,7 @@ struct MethodChoice {
     v("method", method, "name that `coppice methods` lists, or a TOML file with a [method] table");
     v("set", set, "an option of the method, KEY=VALUE; may be repeated");
     v("rule", rule, "acceptance rule; empty: greedy at temperature 0, coupled above");
-    v("budget", budget, "most draft tokens a step; -1: as many as the method proposes",
-      Range{-1, 4096});
+    visit_budget(v, budget);
   }
   /// Checks the method, its options and its rule before any model is loaded.
   MethodConfig read(float temperature) const;

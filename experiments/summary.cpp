@@ -92,6 +92,37 @@ std::vector<const PromptRow*> side(std::span<const Pair> pairs, const PromptRow*
   return out;
 }
 
+/// The best ratio of tokens to time that the proposals allow, against one token a pass: each step
+/// keeps the first nodes of what the answer held. Dinkelbach 1967: with the ratio so far as the
+/// price of time every step chooses for itself, until the ratio stays.
+std::optional<double> clairvoyant_speedup(std::span<const Pair> pairs) {
+  double speedup = 1.0;
+  bool any = false;
+  for (int round = 0; round < 20; ++round) {
+    double plain_ms = 0, chosen_ms = 0;  // of the same tokens
+    for (const Pair& pair : pairs) {
+      const std::vector<double>& pass = pair.method->pass_ms;
+      for (const int match : pair.method->matches) {
+        any = true;
+        int best = 0;
+        const auto worth = [&](int kept) {
+          return (1 + kept) * pass[0] - speedup * pass[static_cast<size_t>(kept)];
+        };
+        for (int kept = 1; kept <= match; ++kept) {
+          if (worth(kept) > worth(best)) best = kept;
+        }
+        plain_ms += (1 + best) * pass[0];
+        chosen_ms += pass[static_cast<size_t>(best)];
+      }
+    }
+    const double next = any ? plain_ms / chosen_ms : 0.0;
+    if (!any || next - speedup < 1e-9) break;
+    speedup = next;
+  }
+  if (!any) return std::nullopt;
+  return speedup;
+}
+
 CategorySummary summarise_category(std::span<const Pair> pairs) {
   const ArmSummary sums = sum_rows(side(pairs, &Pair::method), {});
   return {sums.prompts, speedup_of(pairs), sums.tokens_per_step};
@@ -104,6 +135,17 @@ MethodSummary summarise_method(std::span<const Pair> pairs, const ArmInfo& arm) 
   const ArmSummary baseline = sum_rows(side(pairs, &Pair::baseline), {});
   if (out.step_ms && baseline.step_ms) {
     out.step_cost_ratio = quotient(*out.step_ms, *baseline.step_ms);
+  }
+  double expected_ms = 0, expected_plain_ms = 0, proposed = 0;
+  for (const Pair& pair : pairs) {
+    expected_ms += pair.method->expected_ms;
+    expected_plain_ms += pair.method->expected_plain_ms;
+    proposed += static_cast<double>(pair.method->proposed);
+  }
+  out.predicted_speedup = quotient(expected_plain_ms, expected_ms);
+  if (out.predicted_speedup) {
+    out.proposed_per_step = quotient(proposed, static_cast<double>(out.steps));
+    out.clairvoyant_speedup = clairvoyant_speedup(pairs);
   }
   std::map<std::string, std::vector<Pair>> by_category;
   for (const Pair& pair : pairs) {
@@ -157,6 +199,9 @@ ordered_json method_to_json(const MethodSummary& method) {
           {"acceptance_by_position", std::move(positions)},
           {"drafted", method.drafted},
           {"accepted", method.accepted},
+          {"proposed_per_step", or_null(method.proposed_per_step)},
+          {"predicted_speedup", or_null(method.predicted_speedup)},
+          {"clairvoyant_speedup", or_null(method.clairvoyant_speedup)},
           {"rows_per_step", or_null(method.rows_per_step)},
           {"step_cost_ratio", or_null(method.step_cost_ratio)},
           {"phase_ms", std::move(phases)},

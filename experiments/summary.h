@@ -56,6 +56,12 @@ struct MethodSummary : ArmSummary {
   std::optional<Ratio> speedup;
   std::optional<double> step_cost_ratio;  // step_ms / the baseline's over the same prompts
   std::optional<double> identical_rate;
+  // Under the budget `auto` alone.
+  std::optional<double> proposed_per_step;
+  std::optional<double> predicted_speedup;
+  /// Speedup of the same drafts had each been cut with hindsight, by the measured cost curve,
+  /// drafting free. One sequence at a time: undefined for larger batches.
+  std::optional<double> clairvoyant_speedup;
   std::vector<Divergence> divergences;
   std::map<std::string, CategorySummary> by_category;
 };

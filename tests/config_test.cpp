@@ -153,7 +153,7 @@ TEST(BenchConfig, TheSmallestConfigIsOneMethod) {
   ASSERT_EQ(config.methods.size(), 1u);
   EXPECT_EQ(config.methods[0].name, "prompt_lookup");
   EXPECT_EQ(config.methods[0].spec.rule, "greedy");
-  EXPECT_EQ(config.methods[0].spec.budget, -1);
+  EXPECT_EQ(config.methods[0].spec.budget, kBudgetAuto);
 }
 
 TEST(BenchConfig, TheDefaultRuleFollowsTheTemperature) {
@@ -223,9 +223,13 @@ TEST(BenchConfig, OverridesReachOneMethodOrAll) {
   EXPECT_EQ(std::get<int64_t>(config.methods[0].spec.options[0].value), 5);
   EXPECT_EQ(std::get<int64_t>(config.methods[1].spec.options[0].value), 5);
   EXPECT_EQ(config.methods[0].spec.budget, 2);
-  EXPECT_EQ(config.methods[1].spec.budget, -1);
+  EXPECT_EQ(config.methods[1].spec.budget, kBudgetAuto);
   config = config_of(two, {"method.jacobi.draft_length=7"});
   EXPECT_EQ(std::get<int64_t>(config.methods[1].spec.options[0].value), 7);
+  config = config_of(two, {"method.a.budget='all'"});
+  EXPECT_EQ(config.methods[0].spec.budget, kBudgetAll);
+  EXPECT_THAT(config_error(two, {"method.a.budget='some'"}),
+              HasSubstr("give an integer or one of: auto | all"));
   EXPECT_THAT(config_error(two, {"method.b.budget=2"}), HasSubstr("no method is labelled 'b'"));
 }
 

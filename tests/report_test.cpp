@@ -244,6 +244,37 @@ TEST(Summary, FailedAnswersAreListedAndCountForNothing) {
   EXPECT_EQ(summarise(rows, kArms).methods[0].prompts, 1);
 }
 
+TEST(PromptRow, HindsightFollowsTheAnswerDownTheProposedTree) {
+  PromptRow r;
+  r.prompt_tokens = 3;
+  r.ids = {10, 11, 12, 13};
+  StepRecord s;
+  s.position = 3;  // node 0 is the answer's first token
+  s.proposed_tokens = {10, 99, 11, 12, 98};
+  s.proposed_parents = {-1, 0, 0, 2, 3};
+  EXPECT_EQ(match_length(r, s), 2);
+  s.position = 6;  // the last token: nothing follows it
+  EXPECT_EQ(match_length(r, s), 0);
+}
+
+TEST(Summary, TheClairvoyantBoundKeepsWhatHindsightWouldHave) {
+  std::vector<PromptRow> rows = scripted_rows();
+  rows[2].matches = {3, 0};
+  rows[2].pass_ms = {1.0, 1.2, 1.4, 1.6};
+  rows[2].expected_ms = 5.0;
+  rows[2].expected_plain_ms = 8.0;
+  MethodSummary method = summarise(rows, kArms).methods[0];
+  EXPECT_NEAR(method.predicted_speedup.value(), 1.6, 1e-12);
+  EXPECT_NEAR(method.clairvoyant_speedup.value(), 5.0 / 2.6, 1e-9);
+  rows[2].pass_ms = {1.0, 2.5, 4.0, 5.5};  // no row is worth its time, be it right
+  EXPECT_NEAR(summarise(rows, kArms).methods[0].clairvoyant_speedup.value(), 1.0, 1e-9);
+  // A step with a match of 3 keeps it all or nothing: at 2.2 it pays as a whole only.
+  rows[2].pass_ms = {1.0, 2.1, 2.2, 2.2};
+  method = summarise(rows, kArms).methods[0];
+  EXPECT_NEAR(method.clairvoyant_speedup.value(), 5.0 / 3.2, 1e-9);
+  EXPECT_THAT(make_report(summarise(rows, kArms), manifest()), HasSubstr("clairvoyant bound"));
+}
+
 TEST(Summary, JsonHasTheSchemasFields) {
   const auto rows = scripted_rows();
   const ordered_json json = summary_to_json(summarise(rows, kArms), manifest());
@@ -257,8 +288,9 @@ TEST(Summary, JsonHasTheSchemasFields) {
   const ordered_json& m = json["methods"][0];
   for (const auto& item : m.items()) keys.push_back(item.key());
   EXPECT_THAT(keys, ElementsAre("name", "rule", "lossless", "speedup", "tokens_per_step",
-                                "acceptance_by_position", "drafted", "accepted", "rows_per_step",
-                                "step_cost_ratio", "phase_ms", "identical_rate",
+                                "acceptance_by_position", "drafted", "accepted",
+                                "proposed_per_step", "predicted_speedup", "clairvoyant_speedup",
+                                "rows_per_step", "step_cost_ratio", "phase_ms", "identical_rate",
                                 "decode_tokens_per_s", "by_category"));
   EXPECT_EQ(m["speedup"]["value"], 1.5);
   EXPECT_EQ(m["speedup"]["ci95"].size(), 2u);

@@ -20,6 +20,38 @@ std::vector<int> children(const TokenTree& tree, int node) {
   return found;
 }
 
+TEST(TokenTree, ACutNumbersTheRestAnew) {
+  TokenTree tree;
+  tree.reset(17, 8);
+  const int row = tree.q.add_dense(std::vector<float>(10, 0.1f));
+  tree.add({.parent = 0, .token = 5, .score = 0.5f});  // goes, with what is below
+  tree.add({.parent = 1, .token = 6});
+  tree.add({.parent = 0, .token = 7, .q_row = row, .score = 0.25f, .source = 2});
+  tree.add({.parent = 3, .token = 8, .role = NodeRole::probe});
+  tree.add({.parent = 0, .token = 9});
+  tree.cut(std::vector<uint8_t>{1, 0, 0, 1, 1, 1});
+  EXPECT_EQ(tree.size(), 4);
+  EXPECT_THAT(children(tree, 0), ElementsAre(1, 3));
+  EXPECT_THAT(children(tree, 1), ElementsAre(2));
+  EXPECT_THAT(children(tree, 2), IsEmpty());
+  EXPECT_EQ(tree.token(1), 7);
+  EXPECT_EQ(tree.q_row(1), row);
+  EXPECT_EQ(tree.score(1), 0.25f);
+  EXPECT_EQ(tree.source(1), 2);
+  EXPECT_EQ(tree.depth(2), 2);
+  EXPECT_EQ(tree.role(2), NodeRole::probe);
+  EXPECT_EQ(tree.token(3), 9);
+  EXPECT_EQ(tree.add({.parent = 2, .token = 4, .role = NodeRole::probe}), 4) << "grows on";
+}
+
+TEST(TokenTreeDeathTest, ACutKeepsNoNodeWithoutItsParent) {
+  TokenTree tree;
+  tree.reset(17, 8);
+  tree.add({.parent = 0, .token = 5});
+  tree.add({.parent = 1, .token = 6});
+  EXPECT_DEATH(tree.cut(std::vector<uint8_t>{1, 0, 1}), "");
+}
+
 TEST(TokenTree, GrowsInOrder) {
   TokenTree tree;
   tree.reset(17, 8);
