@@ -1,8 +1,5 @@
 // Attention kernels for every dispatch target; the contract is in attention.h.
-//
-// Two loops carry the cost: scores (queries x keys of a block, K transposed so that keys lie along
-// the lanes) and values (queries x head_dim). Both keep a tile of kQueries queries in registers and
-// read K and V once for all of them.
+// The loops that carry the cost are in attention_tiles-inl.h.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -21,215 +18,161 @@
 // clang-format on
 
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_tiles-inl.h"
 #include "kernels/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-// Queries in a register tile: accumulators, one key vector and the queries fill AVX2's 16
-// registers.
-constexpr int kQueries = HWY_TARGET == HWY_AVX2 ? 3 : 4;
-constexpr int kBlockVectors = kPageSlots / kLanes;
-static_assert(kSumLanes == kPageSlots);
+/// One call of AttentionKernels::attend: scores of the whole range, its softmax, its values.
+struct RangePass {
+  const Attention& op;
+  RowTile tile;
+  int kv_head;
+  int range;
+  const float* q;  // (rows of the tile, group, head_dim)
+  const AttentionScratch& scratch;
+  float* state;
 
-/// scores[r][j] = q[r] . K[j], each one chain of fused multiply-adds over the channels. Keys read
-/// straight from a page come from memory: the next block's lines are asked for on the way.
-template <int R, class T>
-HWY_INLINE void score_block(const T* HWY_RESTRICT keys, const float* const* q, int head_dim,
-                            [[maybe_unused]] PageHead ahead, float* HWY_RESTRICT scores) {
-  const Floats d;
-  FloatVec sum[R][kBlockVectors];
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kBlockVectors; ++v) sum[r][v] = hn::Zero(d);
+  int head_dim = op.kv.head_dim;
+  int group = op.heads / op.kv.kv_heads;
+
+  float* scores_of(int row) const {
+    return scratch.scores + static_cast<size_t>(row - tile.first) * group * kRangePositions;
   }
-  for (int c = 0; c < head_dim; ++c) {
-    if constexpr (std::is_same_v<T, uint16_t>) prefetch_lines(ahead, c);
-    FloatVec query[R];
-    for (int r = 0; r < R; ++r) query[r] = hn::Set(d, q[r][c]);
-    for (int v = 0; v < kBlockVectors; ++v) {
-      const FloatVec key = load_floats(keys + c * kPageSlots + v * kLanes);
-      for (int r = 0; r < R; ++r) sum[r][v] = hn::MulAdd(query[r], key, sum[r][v]);
+  bool is_wide(RowTile rows) const { return rows.count * group > kQueries; }
+
+  // What to fetch while a block's keys or values are read: the range's keys, its values and the
+  // next range's keys are one stream, and this is two blocks further on.
+  Ahead ahead_of_keys(RowTile rows, int block) const {
+    const int later = block + 2;
+    const bool keys = later / kRangeBlocks == range;
+    return keys ? keys_ahead(op, op.row[rows.first], kv_head, later)
+                : values_ahead(op, op.row[rows.first], kv_head, later - kRangeBlocks);
+  }
+  Ahead ahead_of_values(RowTile rows, int block) const {
+    const int later = block + 2;
+    const bool values = later / kRangeBlocks == range;
+    return values ? values_ahead(op, op.row[rows.first], kv_head, later)
+                  : keys_ahead(op, op.row[rows.first], kv_head, later);
+  }
+
+  template <int B, class T>
+  void score(RowTile rows, int block, const T* const* keys, const Ahead* ahead) const {
+    const float* row_q = q + static_cast<size_t>(rows.first - tile.first) * group * head_dim;
+    float* scores = scores_of(rows.first) + block % kRangeBlocks * kPageSlots;
+    in_query_tiles(rows.count * group, [&](auto count, int first) {
+      score_blocks<count(), B>(keys, row_q + first * head_dim, head_dim, ahead,
+                               scores + first * kRangePositions);
+    });
+  }
+
+  /// Rows that read a block in the same places: body(rows, lanes that some of them sees).
+  template <class Body>
+  void each_source(int block, const Body& body) const {
+    const int limit = tile.first + tile.count;
+    for (int first = tile.first, end = 0; first < limit; first = end) {
+      end = end_of_shared_source(op, first, limit, block);
+      const RowTile rows{first, end - first};
+      const Lanes lanes = visible_lanes(op, rows, block * kPageSlots, kPageSlots);
+      if (!lanes.empty()) body(rows, lanes);
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kBlockVectors; ++v) {
-      hn::Store(sum[r][v], d, scores + r * kPageSlots + v * kLanes);
-    }
-  }
-}
 
-/// Turns a block's scores into weights in place and brings the state's maximum and lane sums up to
-/// date; lanes outside `lanes` get weight 0 whatever their score. Returns the factor by which the
-/// values gathered so far shrink.
-HWY_INLINE float soften_block(Lanes lanes, float* HWY_RESTRICT scores, float* HWY_RESTRICT state) {
-  const Floats d;
-  const hn::RebindToSigned<Floats> di;
-  const FloatVec hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
-  FloatVec score[kBlockVectors];
-  FloatVec most = hn::Set(d, state[0]);
-  for (int v = 0; v < kBlockVectors; ++v) {
-    score[v] = hn::Load(d, scores + v * kLanes);
-    const auto lane = hn::Iota(di, static_cast<int32_t>(v * kLanes));
-    const auto seen =
-        hn::And(hn::Gt(lane, hn::Set(di, lanes.begin - 1)), hn::Lt(lane, hn::Set(di, lanes.end)));
-    score[v] = hn::IfThenElse(hn::RebindMask(d, seen), score[v], hidden);
-    most = hn::Max(most, score[v]);
+  void score_block(int block) const {
+    each_source(block, [&](RowTile rows, Lanes lanes) {
+      const uint16_t* keys = locate_keys(op, rows, kv_head, block, lanes, scratch.gathered);
+      const Ahead ahead = ahead_of_keys(rows, block);
+      if (is_wide(rows)) {
+        widen_keys(keys, head_dim, ahead, scratch.keys);
+        const float* wide = scratch.keys;
+        score<1>(rows, block, &wide, nullptr);
+      } else {
+        score<1>(rows, block, &keys, &ahead);
+      }
+    });
   }
-  most = hn::MaxOfLanes(d, most);
-  const FloatVec shrink = exp2_nonpositive(hn::Sub(hn::Set(d, state[0]), most));
-  float* sums = state + kStateHeader;
-  for (int v = 0; v < kBlockVectors; ++v) {
-    const FloatVec weight = exp2_nonpositive(hn::Sub(score[v], most));
-    hn::Store(weight, d, scores + v * kLanes);
-    hn::Store(hn::MulAdd(hn::Load(d, sums + v * kLanes), shrink, weight), d, sums + v * kLanes);
-  }
-  state[0] = hn::GetLane(most);
-  return hn::GetLane(shrink);
-}
 
-/// C vectors of channels: value[r] = value[r] * shrink[r] + sum over the lanes of weight[r][j]
-/// V[j].
-template <int R, int C, class T>
-HWY_INLINE void add_channels(const T* const* values, Lanes lanes, const float* HWY_RESTRICT weights,
-                             const float* shrink, float* const* state, int channel) {
-  const Floats d;
-  FloatVec sum[R][C];
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) {
-      sum[r][c] = hn::Mul(hn::Load(d, state[r] + kStateValues + channel + c * kLanes),
-                          hn::Set(d, shrink[r]));
+  /// Two whole committed blocks at once, for as few rows as leave registers for it.
+  bool score_pair(int block) const {
+    if (is_wide(tile) || !is_committed(op, tile, block) || !is_committed(op, tile, block + 1)) {
+      return false;
     }
-  }
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    const T* HWY_RESTRICT row = values[j] + channel;
-    FloatVec weight[R];
-    for (int r = 0; r < R; ++r) weight[r] = hn::Set(d, weights[r * kPageSlots + j]);
-    for (int c = 0; c < C; ++c) {
-      const FloatVec value = load_floats(row + c * kLanes);
-      for (int r = 0; r < R; ++r) sum[r][c] = hn::MulAdd(weight[r], value, sum[r][c]);
+    const uint16_t* keys[2];
+    Ahead ahead[2];
+    for (int b = 0; b < 2; ++b) {
+      keys[b] = keys_at(op.kv, place_of_block(op, op.row[tile.first], block + b), kv_head);
+      ahead[b] = ahead_of_keys(tile, block + b);
     }
+    score<2>(tile, block, keys, ahead);
+    return true;
   }
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) {
-      hn::Store(sum[r][c], d, state[r] + kStateValues + channel + c * kLanes);
-    }
-  }
-}
 
-/// One block for R queries that see the same lanes.
-template <int R, class T>
-HWY_NOINLINE void attend_queries(const T* keys, const T* const* values, Lanes lanes, int head_dim,
-                                 const float* const* q, PageHead ahead, float* const* state) {
-  HWY_ALIGN float weights[R * kPageSlots];
-  float shrink[R];
-  score_block<R>(keys, q, head_dim, ahead, weights);
-  for (int r = 0; r < R; ++r) {
-    shrink[r] = soften_block(lanes, weights + r * kPageSlots, state[r]);
+  void add_block(int block) const {
+    each_source(block, [&](RowTile source, Lanes all) {
+      std::array<const uint16_t*, kPageSlots> values;
+      std::array<const float*, kPageSlots> wide_values;
+      locate_values(op, source, kv_head, block, all, values.data());
+      const bool wide = is_wide(source) || padded_head_dim(head_dim) != head_dim;
+      const Ahead ahead = ahead_of_values(source, block);
+      if (wide) {
+        widen_values(values.data(), all, head_dim, ahead, scratch.values, wide_values.data());
+      }
+      const auto lanes_of = [&](int row) {
+        return visible_lanes(op, {row, 1}, block * kPageSlots, kPageSlots);
+      };
+      for (int row = source.first, next = 0; row < source.first + source.count; row = next) {
+        const Lanes lanes = lanes_of(row);
+        next = row + 1;
+        while (next < source.first + source.count && lanes_of(next) == lanes) ++next;
+        if (lanes.empty()) continue;
+        if (wide) {
+          add({row, next - row}, block, lanes, wide_values.data(), Ahead());
+        } else {
+          add({row, next - row}, block, lanes, values.data(), ahead);
+        }
+      }
+    });
   }
-  constexpr int kChunk = 4;
-  constexpr int kStep = kChunk * static_cast<int>(kLanes);
-  const int padded = padded_head_dim(head_dim);
-  int channel = 0;
-  for (; channel + kStep <= padded; channel += kStep) {
-    add_channels<R, kChunk>(values, lanes, weights, shrink, state, channel);
-  }
-  for (; channel < padded; channel += static_cast<int>(kLanes)) {
-    add_channels<R, 1>(values, lanes, weights, shrink, state, channel);
-  }
-}
 
-template <class T>
-void attend_tile(int queries, const T* keys, const T* const* values, Lanes lanes, int head_dim,
-                 const float* const* q, PageHead ahead, float* const* state) {
-  static_assert(kQueries <= 4);
-  switch (queries) {
-    case 1:
-      return attend_queries<1>(keys, values, lanes, head_dim, q, ahead, state);
-    case 2:
-      return attend_queries<2>(keys, values, lanes, head_dim, q, ahead, state);
-    case 3:
-      return attend_queries<3>(keys, values, lanes, head_dim, q, ahead, state);
-    default:
-      return attend_queries<kQueries>(keys, values, lanes, head_dim, q, ahead, state);
+  template <class T>
+  void add(RowTile rows, int block, Lanes lanes, const T* const* values, Ahead ahead) const {
+    const size_t stride = attention_state_floats(head_dim);
+    const float* weights = scores_of(rows.first) + block % kRangeBlocks * kPageSlots;
+    float* states = state + static_cast<size_t>(rows.first - tile.first) * group * stride;
+    in_query_tiles(rows.count * group, [&](auto count, int first) {
+      add_values<count()>(values, lanes, head_dim, ahead, weights + first * kRangePositions,
+                          states + first * stride);
+    });
   }
-}
 
-/// The queries of rows that see the same lanes of one block, kQueries at a time.
-template <class T>
-void attend_rows(const Attention& op, RowTile rows, int kv_head, const T* keys,
-                 const T* const* values, Lanes lanes, const float* q, PageHead ahead,
-                 float* state) {
-  const int head_dim = op.kv.head_dim;
-  const int group = op.heads / op.kv.kv_heads;
-  const int queries = rows.count * group;
-  const size_t stride = attention_state_floats(head_dim);
-  for (int begin = 0; begin < queries; begin += kQueries) {
-    const int count = std::min(kQueries, queries - begin);
-    const float* tile_q[kQueries];
-    float* tile_state[kQueries];
-    for (int i = 0; i < count; ++i) {
-      const int row = rows.first + (begin + i) / group;
-      const int head = kv_head * group + (begin + i) % group;
-      tile_q[i] = q + (static_cast<size_t>(row) * op.heads + head) * head_dim;
-      tile_state[i] = state + (begin + i) * stride;
+  void run() const {
+    reset_states(tile.count * group, head_dim, state);
+    const int begin = range * kRangeBlocks, end = begin + kRangeBlocks;
+    for (int block = begin; block < end;) {
+      if (block + 1 < end && score_pair(block)) {
+        block += 2;
+      } else {
+        score_block(block++);
+      }
     }
-    attend_tile(count, keys, values, lanes, head_dim, tile_q, ahead, tile_state);
-  }
-}
-
-/// K and V of a block as floats, where enough queries share them or a page's rows are too short to
-/// be read by whole vectors.
-void widen(const BlockView& block, Lanes lanes, int head_dim, PageHead ahead,
-           const AttentionScratch& scratch, const float** values) {
-  const Floats d;
-  for (int c = 0; c < head_dim; ++c) prefetch_lines(ahead, c);
-  for (int i = 0; i < head_dim * kPageSlots; i += static_cast<int>(kLanes)) {
-    hn::Store(load_floats(block.keys + i), d, scratch.keys + i);
-  }
-  const int padded = padded_head_dim(head_dim);
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    float* out = scratch.values + j * padded;
-    int c = 0;
-    for (; c + static_cast<int>(kLanes) <= head_dim; c += static_cast<int>(kLanes)) {
-      hn::Store(load_floats(block.values[j] + c), d, out + c);
+    const size_t stride = attention_state_floats(head_dim);
+    for (int row = tile.first; row < tile.first + tile.count; ++row) {
+      const Lanes lanes = visible_lanes(op, {row, 1}, range * kRangePositions, kRangePositions);
+      if (lanes.empty()) continue;
+      for (int i = 0; i < group; ++i) {
+        soften_range(lanes, scores_of(row) + i * kRangePositions,
+                     state + (static_cast<size_t>(row - tile.first) * group + i) * stride);
+      }
     }
-    for (; c < padded; ++c) out[c] = c < head_dim ? half_to_float(block.values[j][c]) : 0.0f;
-    values[j] = out;
+    for (int block = begin; block < end; ++block) add_block(block);
   }
-}
+};
 
 void attend(const Attention& op, RowTile tile, int kv_head, int range, const float* q,
             const AttentionScratch& scratch, float* state) {
-  const int head_dim = op.kv.head_dim;
-  const int group = op.heads / op.kv.kv_heads;
-  const size_t stride = attention_state_floats(head_dim);
-  reset_states(tile.count * group, head_dim, state);
-  for (int block = range * kRangeBlocks; block < (range + 1) * kRangeBlocks; ++block) {
-    for (int first = tile.first, end = 0; first < tile.first + tile.count; first = end) {
-      end = end_of_shared_source(op, first, tile.first + tile.count, block);
-      const Lanes all = visible_lanes(op, {first, end - first}, block);
-      if (all.empty()) continue;
-      BlockView view;
-      locate_block(op, {first, end - first}, kv_head, block, all, scratch.gathered, &view);
-      const bool wide = (end - first) * group > kQueries || padded_head_dim(head_dim) != head_dim;
-      std::array<const float*, kPageSlots> values;
-      const PageHead ahead = page_head(op, first, kv_head, block + 1);
-      if (wide) widen(view, all, head_dim, ahead, scratch, values.data());
-      for (int row = first, next = 0; row < end; row = next) {
-        const Lanes lanes = visible_lanes(op, {row, 1}, block);
-        next = row + 1;
-        while (next < end && visible_lanes(op, {next, 1}, block) == lanes) ++next;
-        if (lanes.empty()) continue;
-        const RowTile rows{row, next - row};
-        float* row_state = state + (row - tile.first) * group * stride;
-        if (wide) {
-          attend_rows(op, rows, kv_head, scratch.keys, values.data(), lanes, q, ahead, row_state);
-        } else {
-          attend_rows(op, rows, kv_head, view.keys, view.values.data(), lanes, q, ahead, row_state);
-        }
-      }
-    }
-  }
+  RangePass{op, tile, kv_head, range, q + query_offset(op, tile.first, kv_head), scratch, state}
+      .run();
 }
 
 void merge(int queries, int head_dim, const float* part, float* total) {
@@ -304,7 +247,7 @@ void prepare(const Attention& op, int row, int kv_head, float* q) {
   const float* in = op.qkv + static_cast<size_t>(row) * (op.heads + 2 * op.kv.kv_heads) * head_dim;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     rotate_head(op, in + head * head_dim, op.q_norm, position, op.scale * kLog2e,
-                q + (static_cast<size_t>(row) * op.heads + head) * head_dim);
+                q + query_offset(op, row, kv_head) + (head - kv_head * group) * head_dim);
   }
   float key[kLargestHeadDim];
   uint16_t halves[kLargestHeadDim];

@@ -1,10 +1,10 @@
 // Flash-style attention over KV pages and token trees, one function table per dispatch target.
 // Source: Dao 2022 (running softmax), Milakov and Gimelshein 2018 (its merge).
 //
-// Keys are visited in position order in blocks of kPageSlots positions; blocks are grouped in
-// ranges of kRangeBlocks, each range starts a running softmax of its own, and ranges are merged in
-// order. So a row's bits depend on its keys by position alone: not on where they are stored, which
-// rows are beside it, or which thread took which range.
+// Keys are visited in position order, in blocks of kPageSlots positions. Blocks are grouped in
+// ranges of kRangeBlocks: a range has a softmax of its own (all its scores, then their maximum,
+// then the values), and ranges are merged in order. So a row's bits depend on its keys by position
+// alone: not on where they are stored, which rows are beside it, or which thread took which range.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,16 @@ struct RowTile {
   int count = 0;
 };
 
-/// A query's running softmax, in floats: maximum, lane sums and values (attention_blocks.h). A tile
+/// A query's softmax so far, in floats: maximum, lane sums and values (attention_blocks.h). A tile
 /// keeps (count, heads of the group) of them for each KV head.
 size_t attention_state_floats(int head_dim);
+
+/// Where the queries of a row and KV head begin in q: (kv_heads, rows, heads of the group,
+/// head_dim).
+inline size_t query_offset(const Attention& op, int row, int kv_head) {
+  const size_t group = static_cast<size_t>(op.heads / op.kv.kv_heads);
+  return (static_cast<size_t>(kv_head) * op.rows + row) * group * op.kv.head_dim;
+}
 
 /// Backends refuse wider heads.
 inline constexpr int kLargestHeadDim = 512;
@@ -35,12 +42,13 @@ inline constexpr int kLargestHeadDim = 512;
 struct AttentionScratch {
   float* keys = nullptr;         // (head_dim, kPageSlots)
   float* values = nullptr;       // (kPageSlots, head_dim padded to 16)
+  float* scores = nullptr;       // (rows of a tile, heads of the group, kRangePositions)
   uint16_t* gathered = nullptr;  // (head_dim, kPageSlots): K of a block that no page holds in place
 };
 
 struct AttentionKernels {
   /// Norm and rotary for one KV head of one row: writes the row's K and V to its slot, and its
-  /// queries, scaled so that scores are in units of log2 e, to q: (rows, heads, head_dim).
+  /// queries, scaled so that scores are in units of log2 e, to q.
   void (*prepare)(const Attention& op, int row, int kv_head, float* q);
 
   /// Runs the tile's queries of one KV head over the keys of one range, 64-byte aligned state

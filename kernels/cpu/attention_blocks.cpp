@@ -2,6 +2,7 @@
 #include "kernels/cpu/attention_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -20,6 +21,14 @@ int32_t place_of(const Attention& op, const AttentionRow& row, int position) {
       op, row, position < row.prefix ? position : op.tail_slots[row.tail + position - row.prefix]);
 }
 
+/// The row that sees furthest: it names the slots of all rows that share its source.
+const AttentionRow& furthest_row(const Attention& op, RowTile rows) {
+  const auto nearer = [](const AttentionRow& a, const AttentionRow& b) {
+    return a.position < b.position;
+  };
+  return *std::max_element(op.row + rows.first, op.row + rows.first + rows.count, nearer);
+}
+
 }  // namespace
 
 size_t attention_state_floats(int head_dim) {
@@ -32,16 +41,22 @@ void reset_states(int queries, int head_dim, float* state) {
   for (int i = 0; i < queries; ++i) state[i * stride] = -std::numeric_limits<float>::infinity();
 }
 
-Lanes visible_lanes(const Attention& op, RowTile rows, int block) {
-  const int start = block * kPageSlots;
-  Lanes all{kPageSlots, 0};
+Lanes visible_lanes(const Attention& op, RowTile rows, int start, int count) {
+  Lanes all{count, 0};
   for (int r = rows.first; r < rows.first + rows.count; ++r) {
     const int begin = std::max(window_begin(op, op.row[r]) - start, 0);
-    const int end = std::min(op.row[r].position + 1 - start, kPageSlots);
+    const int end = std::min(op.row[r].position + 1 - start, count);
     if (begin >= end) continue;
     all = {std::min(all.begin, begin), std::max(all.end, end)};
   }
   return all.empty() ? Lanes{} : all;
+}
+
+bool is_committed(const Attention& op, RowTile rows, int block) {
+  const int start = block * kPageSlots, end = start + kPageSlots;
+  return std::all_of(op.row + rows.first, op.row + rows.first + rows.count, [&](const auto& row) {
+    return window_begin(op, row) <= start && end <= row.prefix && end <= row.position + 1;
+  });
 }
 
 int end_of_shared_source(const Attention& op, int first, int limit, int block) {
@@ -60,36 +75,23 @@ int end_of_shared_source(const Attention& op, int first, int limit, int block) {
   return end;
 }
 
-void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
-                  uint16_t* gathered, BlockView* view) {
-  // The row that sees furthest names the slots of all: they share their source.
-  const AttentionRow* row = op.row + rows.first;
-  for (int r = 1; r < rows.count; ++r) {
-    if (op.row[rows.first + r].position > row->position) row = op.row + rows.first + r;
-  }
+const uint16_t* locate_keys(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
+                            uint16_t* gathered) {
+  const AttentionRow& row = furthest_row(op, rows);
   const int first_position = block * kPageSlots;
-  if (first_position + lanes.end <= row->prefix) {
-    const PageHead page = page_head(op, static_cast<int>(row - op.row), kv_head, block);
-    view->keys = page.keys;
-    for (int j = lanes.begin; j < lanes.end; ++j) {
-      view->values[j] = page.values + j * op.kv.head_dim;
-    }
-    return;
+  if (first_position + lanes.end <= row.prefix) {
+    return keys_at(op.kv, place_of_block(op, row, block), kv_head);
   }
   std::array<int32_t, kPageSlots> places{};
   bool in_place = true;
   for (int j = lanes.begin; j < lanes.end; ++j) {
-    places[j] = place_of(op, *row, first_position + j);
-    view->values[j] = values_at(op.kv, places[j], kv_head);
+    places[j] = place_of(op, row, first_position + j);
     in_place &= places[j] - j == places[lanes.begin] - lanes.begin;
   }
   // Of lane 0 if the first visible lane is in place: then a page begins there.
   const int32_t first_place = places[lanes.begin] - lanes.begin;
   const bool begins_page = first_place % kPageSlots == 0;
-  if (in_place && begins_page) {
-    view->keys = keys_at(op.kv, first_place, kv_head);
-    return;
-  }
+  if (in_place && begins_page) return keys_at(op.kv, first_place, kv_head);
   // Most lanes stand in place in the first one's page: take it whole, then mend the others.
   const int head_dim = op.kv.head_dim;
   if (begins_page) {
@@ -101,7 +103,20 @@ void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lan
     const uint16_t* key = keys_at(op.kv, places[j], kv_head);
     for (int c = 0; c < head_dim; ++c) gathered[c * kPageSlots + j] = key[c * kPageSlots];
   }
-  view->keys = gathered;
+  return gathered;
+}
+
+void locate_values(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
+                   const uint16_t** values) {
+  const AttentionRow& row = furthest_row(op, rows);
+  if (block * kPageSlots + lanes.end <= row.prefix) {
+    const uint16_t* page = values_at(op.kv, place_of_block(op, row, block), kv_head);
+    for (int j = lanes.begin; j < lanes.end; ++j) values[j] = page + j * op.kv.head_dim;
+    return;
+  }
+  for (int j = lanes.begin; j < lanes.end; ++j) {
+    values[j] = values_at(op.kv, place_of(op, row, block * kPageSlots + j), kv_head);
+  }
 }
 
 void move_kv(const MoveKv& op, int kv_head) {
@@ -124,7 +139,7 @@ RangeSpan ranges_of(const Attention& op, RowTile tile) {
 }
 
 int rows_per_tile(const Attention& op) {
-  constexpr int kTileQueries = 32;
+  constexpr int kTileQueries = 48;
   return std::max(1, kTileQueries / (op.heads / op.kv.kv_heads));
 }
 

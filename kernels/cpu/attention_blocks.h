@@ -1,10 +1,9 @@
 // Where attention's keys stand and which of them a row sees: the part of it that needs no vectors.
 //
-//   Lanes lanes = visible_lanes(op, {row, 1}, block);
-//   locate_block(op, {row, 1}, kv_head, block, lanes, scratch, &view);   // view.keys, view.values
+//   Lanes lanes = visible_lanes(op, {row, 1}, block * kPageSlots, kPageSlots);
+//   const uint16_t* keys = locate_keys(op, {row, 1}, kv_head, block, lanes, gathered);
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,7 +11,7 @@
 
 namespace coppice::cpu {
 
-/// Layout of a query's running softmax, in floats: maximum, lane sums, values.
+/// Layout of a query's softmax so far, in floats: maximum, lane sums, values.
 inline constexpr int kStateHeader = 16;
 inline constexpr int kStateValues = kStateHeader + kPageSlots;
 
@@ -22,7 +21,7 @@ inline int padded_head_dim(int head_dim) {
 /// No keys seen yet.
 void reset_states(int queries, int head_dim, float* state);
 
-/// Lanes begin..end-1 of a block of kPageSlots positions.
+/// Lanes begin..end-1 of a run of positions.
 struct Lanes {
   int begin = 0;
   int end = 0;
@@ -30,23 +29,25 @@ struct Lanes {
   bool operator==(const Lanes&) const = default;
 };
 
-/// Positions block * kPageSlots + lane that some row of the tile sees.
-Lanes visible_lanes(const Attention& op, RowTile rows, int block);
+/// Positions start + lane, lane < count, from the first to the last that some row of the tile sees.
+Lanes visible_lanes(const Attention& op, RowTile rows, int start, int count);
+
+/// Whether every row of the tile sees all of a block, which stands in one committed page.
+bool is_committed(const Attention& op, RowTile rows, int block);
 
 /// One past the last of rows first..limit-1 whose keys of this block stand in the same slots as row
 /// first's, as far as both see them.
 int end_of_shared_source(const Attention& op, int first, int limit, int block);
 
-struct BlockView {
-  const uint16_t* keys = nullptr;                    // (head_dim, kPageSlots)
-  std::array<const uint16_t*, kPageSlots> values{};  // [lane] -> (head_dim); visible lanes only
-};
+/// K of a block for rows that share its source: (head_dim, kPageSlots). It is read where it stands
+/// when one page holds all visible lanes in place, else it is gathered. Other lanes hold anything,
+/// NaN included.
+const uint16_t* locate_keys(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
+                            uint16_t* gathered);
 
-/// Finds the block of rows that share its source. K is read where it stands when one page holds all
-/// visible lanes in place, else it is gathered: (head_dim, kPageSlots). Other lanes of keys hold
-/// anything, NaN included.
-void locate_block(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
-                  uint16_t* gathered, BlockView* view);
+/// values[lane] = V (head_dim) of the block's visible lanes, for rows that share its source.
+void locate_values(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
+                   const uint16_t** values);
 
 /// A place is page * kPageSlots + index in the page; a row's slots name places through its pages.
 inline int32_t place_of_slot(const Attention& op, const AttentionRow& row, int32_t slot) {
@@ -66,27 +67,36 @@ inline uint16_t* values_at(const KvLayer& kv, int32_t place, int kv_head) {
          (static_cast<size_t>(kv_head) * kPageSlots + place % kPageSlots) * kv.head_dim;
 }
 
-/// K and V of one KV head in one page, each head_dim lines of memory.
-struct PageHead {
-  const uint16_t* keys = nullptr;
-  const uint16_t* values = nullptr;
+/// One KV head's K or V of a block that is needed a few blocks later: head_dim lines of memory,
+/// fetched while as many are read. Null for a block without committed keys: the machine ignores it.
+class Ahead {
+ public:
+  Ahead() = default;
+  explicit Ahead(const uint16_t* block) : block_(reinterpret_cast<uintptr_t>(block)) {}
+  /// Asks for the line that holds the half at this place. g++ drops calls of a function that does
+  /// nothing but prefetch, so it must not be one.
+  [[gnu::always_inline]] void fetch(size_t place) const {
+    __builtin_prefetch(reinterpret_cast<const void*>(block_ + place * sizeof(uint16_t)), 0, 2);
+  }
+
+ private:
+  uintptr_t block_ = 0;
 };
 
-/// The page that holds the row's first key of a block; null when the row has none there.
-inline PageHead page_head(const Attention& op, int row, int kv_head, int block) {
-  const AttentionRow& r = op.row[row];
-  const int position = block * kPageSlots;
-  if (position > r.position || position >= r.prefix) return {};
-  const int32_t place = op.pages[r.page_table + block] * kPageSlots;
-  return {keys_at(op.kv, place, kv_head), values_at(op.kv, place, kv_head)};
+/// Whether the row's first key of a block stands in a committed page, and the place there.
+inline bool begins_committed(const AttentionRow& row, int block) {
+  return block * kPageSlots <= row.position && block * kPageSlots < row.prefix;
 }
-
-/// Asks for line `line` of both; an address that a null page gives is ignored by the machine.
-inline void prefetch_lines(PageHead page, int line) {
-  const size_t offset = static_cast<size_t>(line) * kPageSlots * sizeof(uint16_t);
-  for (const uint16_t* base : {page.keys, page.values}) {
-    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(base) + offset));
-  }
+inline int32_t place_of_block(const Attention& op, const AttentionRow& row, int block) {
+  return op.pages[row.page_table + block] * kPageSlots;
+}
+inline Ahead keys_ahead(const Attention& op, const AttentionRow& row, int kv_head, int block) {
+  if (!begins_committed(row, block)) return {};
+  return Ahead(keys_at(op.kv, place_of_block(op, row, block), kv_head));
+}
+inline Ahead values_ahead(const Attention& op, const AttentionRow& row, int kv_head, int block) {
+  if (!begins_committed(row, block)) return {};
+  return Ahead(values_at(op.kv, place_of_block(op, row, block), kv_head));
 }
 
 }  // namespace coppice::cpu

@@ -14,8 +14,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/base/dtype.h"
+
+#undef COPPICE_UNROLLED
+#define COPPICE_UNROLLED HWY_ATTR __attribute__((always_inline))
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
@@ -27,20 +31,33 @@ inline constexpr size_t kLanes = hn::MaxLanes(Floats());
 inline constexpr size_t kSumLanes = 32;
 inline constexpr size_t kSumVectors = kSumLanes / kLanes;
 
+/// body(integral_constant 0), ..., (kCount - 1): a loop that g++ surely unrolls before it decides
+// which arrays of vectors stay in registers. Bodies are marked COPPICE_UNROLLED.
+template <int kCount, class Body>
+HWY_INLINE void repeat(const Body& body) {
+  if constexpr (kCount > 0) {
+    repeat<kCount - 1>(body);
+    body(std::integral_constant<int, kCount - 1>());
+  }
+}
+
 /// 2^x for x <= 0, relative error under 1.5e-7; 0 below -126, NaN for NaN.
 HWY_INLINE FloatVec exp2_nonpositive(FloatVec x) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
-  const auto n = hn::NearestInt(x);
-  const FloatVec r = hn::Sub(x, hn::ConvertTo(d, n));  // exact, in [-1/2, 1/2]
-  FloatVec p = hn::Set(d, 0.000154531634f);            // Chebyshev fit of (2^r - 1) / r
+  // Adding 1.5 * 2^23 rounds to an integer n, which then stands in the low bits.
+  const FloatVec magic = hn::Set(d, 0x1.8p23f);
+  const FloatVec shifted = hn::Add(x, magic);
+  const FloatVec r = hn::Sub(x, hn::Sub(shifted, magic));  // exact, in [-1/2, 1/2]
+  FloatVec p = hn::Set(d, 0.000154531634f);                // Chebyshev fit of (2^r - 1) / r
   p = hn::MulAdd(p, r, hn::Set(d, 0.00133908633f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.00961808302f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.0555035695f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.240226507f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.693147182f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  const FloatVec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+  const auto n = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const FloatVec power = hn::BitCast(d, hn::Add(n, hn::Set(di, 127 << 23)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::Mul(p, power));
 }
 

@@ -159,15 +159,16 @@ void Step::attend_split(const Attention& op, const AttentionPlan& plan) {
     return plan_.parts() +
            (tile.first_part + part * queries) * attention_state_floats(op.kv.head_dim);
   };
-  share(plan.parts * kv_heads, [&](int i) {
-    int range = i / kv_heads;  // counted over the tiles, one after the other
+  share_in_runs(plan.parts * kv_heads, [&](int i) {
+    const int kv_head = i / plan.parts;
+    int range = i % plan.parts;  // counted over the tiles, one after the other
     const TileWork* tile = tiles.data();
     for (; range > tile->ranges.last - tile->ranges.first; ++tile) {
       range -= tile->ranges.last - tile->ranges.first + 1;
     }
     range += tile->ranges.first;
-    kernels_.attention.attend(op, tile->rows, i % kv_heads, range, plan_.queries(), scratch,
-                              part_of(*tile, range, i % kv_heads));
+    kernels_.attention.attend(op, tile->rows, kv_head, range, plan_.queries(), scratch,
+                              part_of(*tile, range, kv_head));
   });
   pool_.barrier();
   share(plan.tiles * kv_heads, [&](int i) {

@@ -52,6 +52,16 @@ class Step {
     for (int i; (i = pool_.claim()) < count;) body(i);
   }
 
+  /// The same for memory that is best read in order: most of it in one fixed run a thread, the rest
+  /// for who is free first.
+  template <class Body>
+  void share_in_runs(int count, Body body) {
+    const int threads = pool_.size();
+    const int fixed = threads == 1 ? count : count * 7 / 8 / threads;
+    for (int i = thread_ * fixed; i < (thread_ + 1) * fixed; ++i) body(i);
+    share(count - threads * fixed, [&](int i) { body(threads * fixed + i); });
+  }
+
   ThreadPool& pool_;
   const TargetKernels& kernels_;
   const StepPlan& plan_;

@@ -27,7 +27,7 @@ int group_of(const Attention& op) {
 }  // namespace
 
 size_t StepPlan::Sizes::of_thread() const {
-  return own_integers + own_floats + normed + 2 * states + keys + values + gathered;
+  return own_integers + own_floats + normed + 2 * states + keys + values + scores + gathered;
 }
 size_t StepPlan::Sizes::shared() const {
   return shared_integers + shared_floats + queries + parts;
@@ -68,6 +68,7 @@ void StepPlan::add(const Attention& op, int threads) {
   raise(sizes_.states, state_bytes * tile_rows * group_of(op));
   raise(sizes_.keys, sizeof(float) * head_dim * kPageSlots);
   raise(sizes_.values, sizeof(float) * kPageSlots * ((head_dim + 15) / 16 * 16));
+  raise(sizes_.scores, sizeof(float) * kRangePositions * tile_rows * group_of(op));
   raise(sizes_.gathered, sizeof(uint16_t) * head_dim * kPageSlots);
   const AttentionPlan* plan = find(op);
   if (plan == nullptr) plan = &plans_.emplace_back(cut(op, threads));
@@ -144,9 +145,12 @@ float* StepPlan::states(int thread, int which) const {
 }
 AttentionScratch StepPlan::attention_scratch(int thread) const {
   std::byte* keys = reinterpret_cast<std::byte*>(states(thread, 2));
+  std::byte* values = keys + sizes_.keys;
+  std::byte* scores = values + sizes_.values;
   return {.keys = reinterpret_cast<float*>(keys),
-          .values = reinterpret_cast<float*>(keys + sizes_.keys),
-          .gathered = reinterpret_cast<uint16_t*>(keys + sizes_.keys + sizes_.values)};
+          .values = reinterpret_cast<float*>(values),
+          .scores = reinterpret_cast<float*>(scores),
+          .gathered = reinterpret_cast<uint16_t*>(scores + sizes_.scores)};
 }
 
 }  // namespace coppice::cpu

@@ -55,7 +55,7 @@ class StepPlan {
   /// Activations for a Linear's rows: one thread's own, or (thread < 0) all threads' together.
   Activations activations(const Linear& op, int thread) const;
   float* normed(int thread) const;             // (inputs)
-  float* queries() const;                      // (rows, heads, head_dim)
+  float* queries() const;                      // as query_offset says
   float* parts() const;                        // states of all parts of a split attention
   float* states(int thread, int which) const;  // states of one tile; which: 0 or 1
   AttentionScratch attention_scratch(int thread) const;
@@ -63,7 +63,8 @@ class StepPlan {
  private:
   struct Sizes {  // bytes, each a multiple of 64
     size_t own_integers = 0, own_floats = 0, shared_integers = 0, shared_floats = 0;
-    size_t normed = 0, queries = 0, parts = 0, states = 0, keys = 0, values = 0, gathered = 0;
+    size_t normed = 0, queries = 0, parts = 0, states = 0, keys = 0, values = 0, scores = 0,
+           gathered = 0;
     size_t of_thread() const;
     size_t shared() const;
   };
