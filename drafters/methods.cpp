@@ -5,6 +5,7 @@
 #include "drafters/draft_model.h"
 #include "drafters/jacobi.h"
 #include "drafters/prompt_lookup.h"
+#include "drafters/suffix.h"
 
 namespace coppice {
 namespace {
@@ -35,6 +36,8 @@ constexpr MethodEntry kMethods[] = {
      make_baseline},
     {"prompt_lookup", "Saxena 2023", "what followed the last n tokens earlier in the text", false,
      describe_options<PromptLookupOptions>, make_from_text<PromptLookupOptions, PromptLookup>},
+    {"suffix", "Oliaro 2024", "what followed the longest suffixes, as a tree with counts", false,
+     describe_options<SuffixOptions>, make_from_text<SuffixOptions, SuffixDecoding>},
     {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain", true,
      describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
     {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,

@@ -2,7 +2,6 @@
 #include "drafters/prompt_lookup.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace coppice {
 namespace {
@@ -10,6 +9,8 @@ namespace {
 constexpr int kLongestContext = 32;  // longer ones count as this long
 constexpr uint64_t kEmptyHash = 0xcbf29ce484222325u;
 constexpr int kMostOthers = 8;  // earlier occurrences that are asked whether they agree
+constexpr RecurrencePrior kPrior = {
+    .bias = -0.8f, .context = 0.62f, .agree = 0.85f, .disagree = -1.2f, .hits = 0.9f};
 
 /// The hash of an n-gram from that of its last n - 1 tokens and the token before them.
 uint64_t extend_hash(uint64_t hash, int32_t token) {
@@ -24,16 +25,6 @@ int common_suffix(std::span<const int32_t> tokens, int a, int b, int most) {
     ++length;
   }
   return length;
-}
-
-/// P(accepted | parent accepted) of a token behind `context` matched tokens, when `agree` of the
-/// earlier occurrences went on the same way and `disagree` did not. Fitted by logistic regression
-/// to SmolLM2's greedy answers to prompts that no experiment here uses.
-float prior(int context, int agree, int disagree, float hit_rate) {
-  const float longer = std::log2(static_cast<float>(std::min(context, kLongestContext)));
-  return logistic(-0.75f + 0.62f * longer + 0.85f * std::log2(1.0f + static_cast<float>(agree)) -
-                  1.35f * std::log2(1.0f + static_cast<float>(std::min(disagree, 3))) +
-                  0.85f * hit_rate);
 }
 
 }  // namespace
@@ -102,7 +93,7 @@ void PromptLookup::draft(Index& index, Match match, DraftJob& job) {
     if (end < 0) break;
     others_.push_back(end);
   }
-  index.hits.expect(last + 1, tokens[static_cast<size_t>(match.end) + 1]);
+  index.hits.expect(tokens.size(), tokens[static_cast<size_t>(match.end) + 1]);
   int node = 0;
   for (int depth = 1; depth <= options_.draft_length && match.end + depth <= last; ++depth) {
     const int32_t token = tokens[static_cast<size_t>(match.end + depth)];
@@ -110,7 +101,7 @@ void PromptLookup::draft(Index& index, Match match, DraftJob& job) {
     std::erase_if(others_,
                   [&](int end) { return tokens[static_cast<size_t>(end + depth)] != token; });
     const auto agree = static_cast<int>(others_.size());
-    const float score = prior(context + depth - 1, agree, asked - agree, index.hits.rate());
+    const float score = kPrior(context + depth - 1, 1 + agree, asked - agree, index.hits.rate());
     node = job.tree->add({.parent = node, .token = token, .score = score});
     if (node < 0) break;
   }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/flat_map.h"
-#include "decoding/hit_history.h"
+#include "decoding/recurrence.h"
 #include "decoding/registry.h"
 
 namespace coppice {
