@@ -124,15 +124,19 @@ void Model::place_rows(const ForwardBatch& batch, Workspace& workspace) {
   workspace.tail_slots_.clear();
   workspace.pages_.clear();
   for (const SequenceRows& sequence : batch.sequences) {
+    const int written = static_cast<int>(sequence.written.size());
+    const int tail_rows = written + sequence.count;
     COPPICE_CHECK(sequence.first == static_cast<int>(workspace.rows_.size()));
-    COPPICE_CHECK(KVCache::pages_for(sequence.committed + sequence.count) <=
+    COPPICE_CHECK(KVCache::pages_for(sequence.committed + tail_rows) <=
                   static_cast<int>(sequence.pages.size()));
     const auto page_table = static_cast<int32_t>(workspace.pages_.size());
     workspace.pages_.insert(workspace.pages_.end(), sequence.pages.begin(), sequence.pages.end());
-    for (int i = 0; i < sequence.count; ++i) {
-      const int row = sequence.first + i;
-      const int parent = batch.parent[static_cast<size_t>(row)];
-      COPPICE_CHECK(parent == -1 || (parent >= sequence.first && parent < row));
+    workspace.tail_.clear();
+    for (int i = 0; i < tail_rows; ++i) {
+      const int parent = i < written
+                             ? sequence.written[static_cast<size_t>(i)]
+                             : batch.parent[static_cast<size_t>(sequence.first + i - written)];
+      COPPICE_CHECK(parent >= -1 && parent < i);
       AttentionRow placed;
       placed.slot = sequence.committed + i;
       placed.page_table = page_table;
@@ -140,7 +144,7 @@ void Model::place_rows(const ForwardBatch& batch, Workspace& workspace) {
       placed.prefix = sequence.committed;
       placed.position = sequence.committed;
       if (parent >= 0) {
-        const AttentionRow above = workspace.rows_[static_cast<size_t>(parent)];
+        const AttentionRow above = workspace.tail_[static_cast<size_t>(parent)];
         placed.position = above.position + 1;
         placed.prefix = above.prefix;
         for (int k = 0; k < above.position + 1 - above.prefix; ++k) {
@@ -153,7 +157,8 @@ void Model::place_rows(const ForwardBatch& batch, Workspace& workspace) {
       } else {
         workspace.tail_slots_.push_back(placed.slot);
       }
-      workspace.rows_.push_back(placed);
+      workspace.tail_.push_back(placed);
+      if (i >= written) workspace.rows_.push_back(placed);
     }
   }
 }

@@ -17,18 +17,21 @@
 
 namespace coppice {
 
-/// Rows of one sequence: `count` rows of the batch from `first` on. Row i of them (from 0) is
-/// written to slot committed + i. `pages` is the sequence's page table, its tail reserved.
+/// Rows of one sequence: `count` rows of the batch from `first` on. They follow the rows that
+/// earlier forwards wrote into its tail, so a tree can grow level by level: row i of them (from 0)
+/// is row written.size() + i of the tail and stands in slot committed + written.size() + i. `pages`
+/// is the sequence's page table, its tail reserved.
 struct SequenceRows {
   int first = 0;
   int count = 0;
   int committed = 0;
   std::span<const int32_t> pages;
+  std::span<const int32_t> written = {};  // parent of each row already in the tail, as below
 };
 
 struct ForwardBatch {
   std::span<const int32_t> token;
-  /// Batch row that each row hangs under, an earlier one of the same sequence; -1: it follows the
+  /// Row of the sequence's tail that each row hangs under, an earlier one; -1: it follows the
   /// committed tokens. A row's position is the committed count plus its number of ancestors, and it
   /// attends to the committed tokens, its ancestors and itself.
   std::span<const int32_t> parent;
@@ -79,6 +82,7 @@ class Workspace {
   Buffer x_, qkv_, attention_, ffn_, block_, logits_, taps_, top_logits_;
   Buffer top_ids_;
   std::vector<AttentionRow> rows_;
+  std::vector<AttentionRow> tail_;  // of the sequence at hand, rows already written included
   std::vector<int32_t> tail_slots_;
   std::vector<int32_t> pages_;
   std::vector<Op> ops_;

@@ -20,15 +20,23 @@ class PackedBatch {
   void add(std::span<const int32_t> trunk, const TokenTree* tree, int committed,
            std::span<const int32_t> pages, bool wants_logits);
 
+  /// Rows that follow those already `written` in the sequence's tail, one a token; `parent` as in
+  /// ForwardBatch. Logits are wanted at the rows from `first_wanted` on.
+  void add_rows(std::span<const int32_t> tokens, std::span<const int32_t> parent,
+                std::span<const int32_t> written, int committed, std::span<const int32_t> pages,
+                int first_wanted);
+
   int sequences() const { return static_cast<int>(sequences_.size()); }
   const SequenceRows& rows(int sequence) const { return sequences_[static_cast<size_t>(sequence)]; }
-  /// Row of each node, within the sequence.
+  /// Row of each node, within the sequence; empty after add_rows().
   std::span<const int> node_row(int sequence) const;
   /// Logit row of each row of the sequence, -1: none.
   std::span<const int> logit_row(int sequence) const;
   ForwardBatch batch() const;
 
  private:
+  void end_sequence(const SequenceRows& rows, int first_wanted);
+
   std::vector<int32_t> token_, parent_, logit_rows_;
   std::vector<SequenceRows> sequences_;
   std::vector<int> node_row_, node_first_, logit_row_;

@@ -199,6 +199,70 @@ TEST_P(ModelTest, SequencesBesideEachOtherDoNotTouch) {
       same_bits(row(2), one_at_a_time(model, *engine, std::vector<int32_t>{1, 2, 3, 31}).back()));
 }
 
+// A drafter forwards a tree as it grows: rows of an earlier forward stay in the tail, and the next
+// level hangs under them. Two sequences grow beside each other, one level apart.
+TEST_P(ModelTest, ATreeForwardedLevelByLevelGivesTheSameBits) {
+  const TinyModel tiny(shape());
+  const auto engine = backend(2);
+  const Model model(tiny.source(), *engine);
+  const std::vector<int32_t> known = {5, 9, 2, 40, 7, 11, 3};
+  // Levels of 3 (two of them the end of a trunk), 2, 3 and 1 rows; no row order is a chain's.
+  const std::vector<Row> tree = {{1, -1}, {2, 0}, {8, 0}, {6, 2}, {4, 1},
+                                 {3, 4},  {9, 3}, {1, 3}, {5, 6}};
+  const std::vector<size_t> level_ends = {3, 5, 8, 9};
+
+  KVCache whole_cache(*engine, model.kv_shapes(), 4), cache(*engine, model.kv_shapes(), 8);
+  Workspace workspace(model, *engine, {.rows = 16, .logit_rows = 16});
+  const SeqId whole = whole_cache.open();
+  run(model, whole_cache, workspace, whole, chain(known), all(known.size()));
+  const auto expected = run(model, whole_cache, workspace, whole, tree, {});
+
+  const SeqId grown[2] = {cache.open(), cache.open()};
+  std::vector<KVCache::Tail> tails;
+  for (SeqId sequence : grown) {
+    run(model, cache, workspace, sequence, chain(known), all(known.size()));
+  }
+  for (SeqId sequence : grown) tails.push_back(*cache.reserve(sequence, 9));
+  std::vector<int32_t> parents;
+  for (const Row& row : tree) parents.push_back(row.parent);
+  for (size_t round = 0; round <= level_ends.size(); ++round) {
+    std::vector<int32_t> token, parent, wanted;
+    std::vector<SequenceRows> places;
+    std::vector<size_t> row_of;
+    for (size_t s = 0; s < 2; ++s) {
+      const size_t level = round - s;  // the second sequence begins one round later
+      if (level >= level_ends.size()) continue;
+      const size_t begin = level == 0 ? 0 : level_ends[level - 1];
+      SequenceRows place{static_cast<int>(token.size()), 0, static_cast<int>(known.size()),
+                         cache.pages(grown[s]), std::span(parents).first(begin)};
+      for (size_t row = begin; row < level_ends[level]; ++row) {
+        wanted.push_back(static_cast<int32_t>(token.size()));
+        token.push_back(tree[row].token);
+        parent.push_back(tree[row].parent);
+        row_of.push_back(row);
+      }
+      place.count = static_cast<int>(token.size()) - place.first;
+      places.push_back(place);
+    }
+    const ForwardOutput out =
+        model.forward({.token = token, .parent = parent, .sequences = places, .logit_rows = wanted},
+                      cache, workspace);
+    for (size_t i = 0; i < row_of.size(); ++i) {
+      const float* logits = out.logits_of(static_cast<int>(i));
+      EXPECT_TRUE(same_bits({logits, logits + out.vocabulary}, expected[row_of[i]]))
+          << "round " << round << ", tree row " << row_of[i];
+    }
+  }
+  // The cache commits such a path like any other.
+  const std::vector<int> path = {0, 2, 3, 6};
+  cache.commit(std::move(tails[0]), path);
+  std::vector<int32_t> text = known;
+  for (int row : path) text.push_back(tree[static_cast<size_t>(row)].token);
+  text.push_back(33);
+  EXPECT_TRUE(same_bits(run(model, cache, workspace, grown[0], {{33, -1}}, {0})[0],
+                        one_at_a_time(model, *engine, text).back()));
+}
+
 TEST_P(ModelTest, TapsTopKAndLayerSubsets) {
   const TinyModel tiny(shape());
   const auto engine = backend(2);

@@ -57,5 +57,21 @@ TEST(PackedBatch, SequencesFollowEachOther) {
   EXPECT_EQ(packed.logit_row(1)[0], 0);
 }
 
+TEST(PackedBatch, RowsThatFollowWrittenOnesKeepTheirTailParents) {
+  PackedBatch packed;
+  packed.clear();
+  const std::vector<int32_t> pages = {0}, written = {-1, 0}, parent = {1, 1, 0}, token = {7, 8, 9};
+  packed.add(std::vector<int32_t>{1, 2}, nullptr, 0, pages, false);
+  packed.add_rows(token, parent, written, 5, pages, 1);
+  const ForwardBatch batch = packed.batch();
+  EXPECT_EQ(std::vector<int32_t>(batch.parent.begin(), batch.parent.end()),
+            (std::vector<int32_t>{-1, 0, 1, 1, 0}));
+  EXPECT_EQ(std::vector<int32_t>(batch.logit_rows.begin(), batch.logit_rows.end()),
+            (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(packed.rows(1).written.size(), 2u);
+  EXPECT_TRUE(packed.node_row(1).empty());
+  EXPECT_EQ(packed.logit_row(1)[0], -1);
+}
+
 }  // namespace
 }  // namespace coppice
