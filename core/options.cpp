@@ -258,6 +258,7 @@ std::vector<double> OptionReader::reals(const OptionEntry& entry, Range range) c
 std::vector<std::string> OptionReader::texts(const OptionEntry& entry) const {
   if (is_empty_list(entry.value)) return {};
   if (const auto* values = std::get_if<std::vector<std::string>>(&entry.value)) return *values;
+  if (const auto* single = std::get_if<std::string>(&entry.value)) return {*single};
   wrong_type(entry, "a list of texts");
 }
 

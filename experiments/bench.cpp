@@ -77,15 +77,28 @@ std::set<std::string> complete_prompts(std::span<const PromptRow> rows, size_t a
 
 std::vector<Prompt> load_prompts(const BenchConfig& config) {
   std::vector<Prompt> prompts;
-  if (config.bench.prompts == "builtin") {
-    prompts = builtin_prompts();
-  } else {
-    const auto file = find_beside(config.bench.prompts, config.folder);
-    if (!file) {
-      throw Error("bench.prompts: {}: no such file; give a JSONL file, or builtin",
-                  quote(config.bench.prompts));
+  for (const std::string& source : config.bench.prompts) {
+    std::vector<Prompt> more;
+    if (source == "builtin") {
+      more = builtin_prompts();
+    } else {
+      const auto file = find_data(source, config.folder);
+      if (!file) {
+        throw Error(
+            "bench.prompts: {}: no such file; give a JSONL file (COPPICE_DATA names a folder that "
+            "is searched too), or builtin",
+            quote(source));
+      }
+      more = read_prompts(*file);
+      const auto most = static_cast<size_t>(config.bench.prompts_per_file);
+      if (most > 0 && more.size() > most) more.resize(most);
     }
-    prompts = read_prompts(*file);
+    std::move(more.begin(), more.end(), std::back_inserter(prompts));
+  }
+  std::set<std::string_view> ids;
+  for (const Prompt& prompt : prompts) {
+    if (ids.insert(prompt.id).second) continue;
+    throw Error("bench.prompts: two prompts have the id {}; give each its own", quote(prompt.id));
   }
   return pick_prompts(std::move(prompts), config.bench.categories,
                       config.bench.prompts_per_category);

@@ -30,9 +30,10 @@ struct ModelOptions {
 
 struct BenchOptions {
   std::string name;
-  std::string prompts = "builtin";
+  std::vector<std::string> prompts = {"builtin"};
   std::vector<std::string> categories;
   int prompts_per_category = 3;
+  int prompts_per_file = 0;
   int max_new_tokens = 64;
   int batch = 1;
   uint64_t seed = 0;
@@ -48,9 +49,12 @@ struct BenchOptions {
   template <class V>
   void visit(V& v) {
     v("name", name, "of the experiment; empty: the config file's name");
-    v("prompts", prompts, "JSONL file of {\"id\", \"category\", \"prompt\"}, or builtin");
+    v("prompts", prompts,
+      "JSONL files of {\"id\", \"category\", \"prompt\"}, or as MT-bench, Spec-Bench and GSM8K are "
+      "published; builtin: the project's own");
     v("categories", categories, "use these alone; empty: all");
     v("prompts_per_category", prompts_per_category, "first ones of each; 0: all", Range{0, 1e6});
+    v("prompts_per_file", prompts_per_file, "first ones of each file; 0: all", Range{0, 1e6});
     v("max_new_tokens", max_new_tokens, "tokens of an answer", Range{1, 1e6});
     v("batch", batch, "prompts decoded together", Range{1, 256});
     v("seed", seed, "of the order of prompts and arms");

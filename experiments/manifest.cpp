@@ -67,7 +67,7 @@ ordered_json make_manifest(const BenchConfig& config, const LoadedModel& target,
   BenchConfig portable = config;
   portable.model.path = without_folders(portable.model.path);
   portable.model.draft = without_folders(portable.model.draft);
-  portable.bench.prompts = without_folders(portable.bench.prompts);
+  for (std::string& source : portable.bench.prompts) source = without_folders(source);
 
   ordered_json out = {{"schema", 1}, {"model", describe_model(target)}};
   if (draft != nullptr) out["draft_model"] = describe_model(*draft);

@@ -68,4 +68,10 @@ std::optional<fs::path> find_beside(const fs::path& path, const fs::path& base) 
   return first_file({base / path, base / ".." / path, path});
 }
 
+std::optional<fs::path> find_data(const fs::path& path, const fs::path& base) {
+  if (auto found = find_beside(path, base)) return found;
+  const char* data = std::getenv("COPPICE_DATA");
+  return data == nullptr ? std::nullopt : first_file({fs::path(data) / path});
+}
+
 }  // namespace coppice

@@ -24,5 +24,8 @@ std::filesystem::path find_model(std::string_view text, const std::filesystem::p
 /// "configs/methods/x.toml" works in configs/), or to the current folder. Empty when there is none.
 std::optional<std::filesystem::path> find_beside(const std::filesystem::path& path,
                                                  const std::filesystem::path& base);
+/// The same, and then in $COPPICE_DATA.
+std::optional<std::filesystem::path> find_data(const std::filesystem::path& path,
+                                               const std::filesystem::path& base);
 
 }  // namespace coppice

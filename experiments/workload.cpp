@@ -24,6 +24,9 @@ constexpr std::string_view kWarmup[] = {
     "List the planets from the largest to the smallest, with one remark about each of them.",
     "Which habits make it easier to read a long and difficult book to its end? Give reasons."};
 
+constexpr std::string_view kMtBench[] = {"writing", "roleplay",   "reasoning", "math",
+                                         "coding",  "extraction", "stem",      "humanities"};
+
 /// FNV-1a, 32 bits.
 uint32_t hash_of(std::string_view text) {
   uint32_t hash = 2166136261u;
@@ -42,6 +45,21 @@ std::string text_field(const json& line, const char* key, std::string otherwise,
   return found->get<std::string>();
 }
 
+/// MT-bench's and Spec-Bench's question.jsonl.
+void read_turns(const json& line, std::string_view place, Prompt& prompt) {
+  const json& turns = line["turns"];
+  const json id = line.value("question_id", json());
+  if (!turns.is_array() || turns.empty() || !turns[0].is_string() || !id.is_number_integer()) {
+    throw Error("{}: is no question; give question_id, a number, and turns, a list of texts",
+                place);
+  }
+  prompt.text = turns[0].get<std::string>();
+  prompt.category = text_field(line, "category", "all", place);
+  const auto* end = std::end(kMtBench);
+  if (std::find(std::begin(kMtBench), end, prompt.category) != end) prompt.category = "mt-bench";
+  prompt.id = fmt::format("{}-{}", prompt.category, id.get<int64_t>());
+}
+
 Prompt parse_prompt(std::string_view text, std::string_view place, size_t line_number) {
   const json line = json::parse(text, nullptr, false);
   if (!line.is_object()) {
@@ -49,10 +67,18 @@ Prompt parse_prompt(std::string_view text, std::string_view place, size_t line_n
                 place);
   }
   Prompt prompt;
-  prompt.text = text_field(line, "prompt", "", place);
+  if (line.contains("turns")) {
+    read_turns(line, place, prompt);
+  } else if (line.contains("question") && line.contains("answer")) {
+    prompt.text = text_field(line, "question", "", place);
+    prompt.id = fmt::format("gsm8k-{}", line_number);
+    prompt.category = "gsm8k";
+  } else {
+    prompt.text = text_field(line, "prompt", "", place);
+    prompt.id = text_field(line, "id", fmt::format("line-{}", line_number), place);
+    prompt.category = text_field(line, "category", "all", place);
+  }
   if (prompt.text.empty()) throw Error("{}: prompt: is missing; give a text", place);
-  prompt.id = text_field(line, "id", fmt::format("line-{}", line_number), place);
-  prompt.category = text_field(line, "category", "all", place);
   prompt.request = hash_of(prompt.id);
   return prompt;
 }

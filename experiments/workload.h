@@ -21,8 +21,11 @@ struct Prompt {
   std::vector<int32_t> ids;
 };
 
-/// A line is {"prompt": TEXT} with, if wanted, "id" (else "line-N") and "category" (else "all");
-/// other keys are left alone, empty lines skipped. Throws Error "file.jsonl:12: what; remedy".
+/// A line is {"prompt": TEXT} with, if wanted, "id" (else "line-N") and "category" (else "all"), or
+/// as published: {"question_id", "category", "turns"} (MT-bench, Spec-Bench: the first turn; the
+/// eight categories of MT-bench count as one, as in Spec-Bench's tables) or {"question", "answer"}
+/// (GSM8K). Other keys are left alone, empty lines skipped. Throws Error "file.jsonl:12: what;
+/// remedy".
 std::vector<Prompt> parse_prompts(std::string_view text, std::string_view name);
 std::vector<Prompt> read_prompts(const std::filesystem::path& path);
 /// Those written for the project: eight categories.

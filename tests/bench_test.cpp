@@ -74,6 +74,22 @@ TEST(Prompts, AreReadWithDefaults) {
   EXPECT_NE(prompts[0].request, prompts[1].request);
 }
 
+TEST(Prompts, PublishedFilesAreReadAsTheyAre) {
+  const auto prompts = parse_prompts(
+      "{\"question_id\": 81, \"category\": \"writing\", \"turns\": [\"x\", \"y\"]}\n"
+      "{\"question_id\": 241, \"category\": \"translation\", \"turns\": [\"z\"]}\n"
+      "{\"question\": \"1 + 1?\", \"answer\": \"#### 2\"}\n",
+      "question.jsonl");
+  ASSERT_EQ(prompts.size(), 3u);
+  EXPECT_EQ(prompts[0].id, "mt-bench-81");
+  EXPECT_EQ(prompts[0].category, "mt-bench");
+  EXPECT_EQ(prompts[0].text, "x");
+  EXPECT_EQ(prompts[1].category, "translation");
+  EXPECT_EQ(prompts[2].id, "gsm8k-3");
+  EXPECT_EQ(prompts[2].category, "gsm8k");
+  EXPECT_EQ(prompts[2].text, "1 + 1?");
+}
+
 TEST(Prompts, ErrorsNameTheLine) {
   const auto error = [](const char* text) {
     return error_of([&] { parse_prompts(text, "p.jsonl"); });
@@ -85,6 +101,7 @@ TEST(Prompts, ErrorsNameTheLine) {
   EXPECT_THAT(error("{\"prompt\": \"x\", \"id\": 3}\n"), HasSubstr("id: is no text"));
   EXPECT_THAT(error("{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n"),
               HasSubstr("p.jsonl:2: id: 'a' is taken"));
+  EXPECT_THAT(error("{\"turns\": []}\n"), HasSubstr("p.jsonl:1: is no question"));
   EXPECT_THAT(error("\n \n"), HasSubstr("p.jsonl: holds no prompts"));
 }
 

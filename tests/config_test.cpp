@@ -148,7 +148,7 @@ TEST(BenchConfig, TheSmallestConfigIsOneMethod) {
   const BenchConfig config = config_of(kSmallest);
   EXPECT_EQ(config.model.path, "smollm2");
   EXPECT_EQ(config.bench.name, "c");
-  EXPECT_EQ(config.bench.prompts, "builtin");
+  EXPECT_EQ(config.bench.prompts, std::vector<std::string>{"builtin"});
   EXPECT_EQ(config.bench.memory, "fresh");
   ASSERT_EQ(config.methods.size(), 1u);
   EXPECT_EQ(config.methods[0].name, "prompt_lookup");
