@@ -136,7 +136,7 @@ TEST(Options, WrongTypesAreRefused) {
   EXPECT_THAT(error_of("sizes", int64_t{3}), HasSubstr("give a list of integers"));
   EXPECT_THAT(error_of("sizes", std::vector<double>{1.5}), HasSubstr("give a list of integers"));
   EXPECT_THAT(error_of("scores", std::vector<std::string>{"a"}), HasSubstr("a list of numbers"));
-  EXPECT_THAT(error_of("words", std::string("x")), HasSubstr("give a list of texts"));
+  EXPECT_THAT(error_of("words", int64_t{3}), HasSubstr("give a list of texts"));
   EXPECT_THAT(error_of("rule", std::string("greddy")),
               HasSubstr("is 'greddy'; give one of: greedy, coupled"));
 }
