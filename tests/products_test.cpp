@@ -62,8 +62,8 @@ struct QuantisedRows {
     const bool whole_blocks = inputs % kBlock == 0;  // else only float weights can read them
     activations = {rows, inputs, whole_blocks ? integers.data() : nullptr, floats.data()};
     for (int r = 0; r < rows; ++r) {
-      kernels.quantise(x.data() + static_cast<size_t>(r) * static_cast<size_t>(inputs), r,
-                       activations);
+      kernels.quantise(x.data() + static_cast<size_t>(r) * static_cast<size_t>(inputs), r, 0,
+                       cpu::block_count(inputs), activations);
     }
   }
   std::vector<IntegerBlock> integers;

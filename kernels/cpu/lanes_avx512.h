@@ -28,7 +28,11 @@ struct LanesAvx512 {
   static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
   static Floats negate(Floats v) { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }
   static Floats absolute(Floats v) { return _mm512_abs_ps(v); }
-  static float reduce_add(Floats v) { return _mm512_reduce_add_ps(v); }
+  static bool has_flaw(Floats a, Floats b) {
+    constexpr int kNanOrInfinity = 0x99;
+    return (_mm512_fpclass_ps_mask(a, kNanOrInfinity) |
+            _mm512_fpclass_ps_mask(b, kNanOrInfinity)) != 0;
+  }
   static float reduce_max(Floats v) { return _mm512_reduce_max_ps(v); }
   static Floats power_of_two(Floats shifted) {
     const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);

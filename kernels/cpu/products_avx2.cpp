@@ -60,11 +60,12 @@ struct Avx2 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return {_mm256_andnot_ps(sign, v.low), _mm256_andnot_ps(sign, v.high)};
   }
-  static float reduce_add(Floats v) {
-    const __m256 eight = _mm256_add_ps(v.low, v.high);
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+  static bool has_flaw(Floats a, Floats b) {
+    // x - x is 0, or NaN where x is an infinity or a NaN.
+    const Floats zero_a = sub(a, a), zero_b = sub(b, b);
+    const __m256 zero =
+        _mm256_or_ps(_mm256_or_ps(zero_a.low, zero_a.high), _mm256_or_ps(zero_b.low, zero_b.high));
+    return _mm256_movemask_ps(_mm256_cmp_ps(zero, zero, _CMP_UNORD_Q)) != 0;
   }
   static float reduce_max(Floats v) {
     const __m256 eight = _mm256_max_ps(v.low, v.high);

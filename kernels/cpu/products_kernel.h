@@ -347,12 +347,11 @@ template <class Isa>
 void quantise_block(const float* x, IntegerBlock& block, int lane) {
   const auto first = Isa::load(x);
   const auto second = Isa::load(x + kBlock / 2);
-  // x - x is 0, or NaN where x is an infinity or a NaN.
-  const float flaw = Isa::reduce_add(Isa::add(Isa::sub(first, first), Isa::sub(second, second)));
   const float largest = Isa::reduce_max(Isa::max(Isa::absolute(first), Isa::absolute(second)));
   int sums[2] = {0, 0};
-  float scale = flaw;
-  if (flaw == 0.0f && largest >= 1e-35f) {
+  const bool flawed = Isa::has_flaw(first, second);
+  float scale = flawed ? __builtin_nanf("") : 0.0f;
+  if (!flawed && largest >= 1e-35f) {
     scale = largest / 127.0f;
     const auto inverse = Isa::fill(127.0f / largest);
     sums[0] = Isa::to_bytes(Isa::mul(first, inverse), block.value[lane]);
@@ -370,10 +369,10 @@ void quantise_block(const float* x, IntegerBlock& block, int lane) {
 }
 
 template <class Isa>
-void quantise(const float* x, int row, const Activations& to) {
+void quantise(const float* x, int row, int begin, int end, const Activations& to) {
   const int first_block = row / kRowGroup * block_count(to.inputs);
   const int lane = row % kRowGroup;
-  for (int b = 0; b * kBlock < to.inputs; ++b) {
+  for (int b = begin; b < end; ++b) {
     const float* values = x + b * kBlock;
     if (to.integers != nullptr) quantise_block<Isa>(values, to.integers[first_block + b], lane);
     if (to.floats != nullptr) {

@@ -58,8 +58,11 @@ struct Neon {
   static Floats absolute(Floats v) {
     return map([&](int i) { return vabsq_f32(v.part[i]); });
   }
-  static float reduce_add(Floats v) {
-    return vaddvq_f32(vaddq_f32(vaddq_f32(v.part[0], v.part[1]), vaddq_f32(v.part[2], v.part[3])));
+  static bool has_flaw(Floats a, Floats b) {
+    // x - x is 0, or NaN where x is an infinity or a NaN; NaN is kept by sums.
+    const Floats zero = add(sub(a, a), sub(b, b));
+    return vaddvq_f32(vaddq_f32(vaddq_f32(zero.part[0], zero.part[1]),
+                                vaddq_f32(zero.part[2], zero.part[3]))) != 0.0f;
   }
   static float reduce_max(Floats v) {
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(v.part[0], v.part[1]), vmaxq_f32(v.part[2], v.part[3])));

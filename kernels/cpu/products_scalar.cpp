@@ -56,10 +56,11 @@ struct Scalar {
   static Floats absolute(Floats v) {
     return map([&](int i) { return std::fabs(v.lane[i]); });
   }
-  static float reduce_add(Floats v) {
+  static bool has_flaw(Floats a, Floats b) {
+    const Floats zero = add(sub(a, a), sub(b, b));  // NaN where x is an infinity or a NaN
     float sum = 0.0f;
-    for (float lane : v.lane) sum += lane;
-    return sum;
+    for (float lane : zero.lane) sum += lane;
+    return sum != 0.0f;
   }
   static float reduce_max(Floats v) {
     float largest = v.lane[0];

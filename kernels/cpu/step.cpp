@@ -58,25 +58,33 @@ void Step::run(const TopK& op) {
   });
 }
 
-void Step::quantise(const Linear& op, int row, const Activations& to) {
+void Step::quantise(const Linear& op, int row, int first_block, int last_block,
+                    const Activations& to) {
   const float* x = row_of(op.x, op.gather != nullptr ? op.gather[row] : row, op.x_stride);
   if (op.norm != nullptr) {
     float* normed = plan_.normed(thread_);
     kernels_.norm.rms_norm(x, op.norm, op.norm_eps, to.inputs, normed);
     x = normed;
   }
-  kernels_.products.quantise(x, row, to);
+  kernels_.products.quantise(x, row, first_block, last_block, to);
 }
 
 void Step::run(const Linear& op) {
   const bool own = op.rows <= kRowsEachThread;
   const Activations x = plan_.activations(op, own ? thread_ : -1);
+  const int blocks = block_count(x.inputs);
   if (own) {
-    for (int r = 0; r < op.rows; ++r) quantise(op, r, x);
+    for (int r = 0; r < op.rows; ++r) quantise(op, r, 0, blocks, x);
+  } else if (row_groups(op.rows) < 2 * pool_.size()) {
+    // Too few groups to share out, and the rows of one are interleaved: threads that write the same
+    // lines would wait for each other. So each takes some blocks of all rows.
+    const int first = blocks * thread_ / pool_.size(), last = blocks * (thread_ + 1) / pool_.size();
+    for (int r = 0; r < op.rows; ++r) quantise(op, r, first, last, x);
+    pool_.barrier();
   } else {
     share(row_groups(op.rows), [&](int group) {
       const int end = std::min((group + 1) * kRowGroup, op.rows);
-      for (int r = group * kRowGroup; r < end; ++r) quantise(op, r, x);
+      for (int r = group * kRowGroup; r < end; ++r) quantise(op, r, 0, blocks, x);
     });
     pool_.barrier();
   }

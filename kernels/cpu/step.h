@@ -41,7 +41,7 @@ class Step {
   void run(const MoveKv& op);
   void run(const TopK& op);
 
-  void quantise(const Linear& op, int row, const Activations& to);
+  void quantise(const Linear& op, int row, int first_block, int last_block, const Activations& to);
   void multiply(const Linear& op, const Activations& x);
   void attend_split(const Attention& op, const AttentionPlan& plan);
   void attend_tiles(const Attention& op, const AttentionPlan& plan);

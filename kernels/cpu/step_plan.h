@@ -16,9 +16,9 @@
 
 namespace coppice::cpu {
 
-/// Up to this many rows, every thread quantises all of them for itself: they are one group, so that
-/// the others would only wait for the thread that does it.
-inline constexpr int kRowsEachThread = kRowGroup;
+/// Up to this many rows, every thread quantises all of them for itself: that takes no longer than the
+/// barrier behind work that is shared.
+inline constexpr int kRowsEachThread = 3;
 
 /// A row tile and the ranges of keys that it reads.
 struct TileWork {

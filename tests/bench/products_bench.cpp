@@ -115,8 +115,8 @@ struct Rows {
     for (float& value : x) value = normal(random);
     activations = {rows, inputs, integers.get(), floats.get()};
     for (int r = 0; r < rows; ++r) {
-      kernels.quantise(x.data() + static_cast<size_t>(r) * static_cast<size_t>(inputs), r,
-                       activations);
+      kernels.quantise(x.data() + static_cast<size_t>(r) * static_cast<size_t>(inputs), r, 0,
+                       cpu::block_count(inputs), activations);
     }
   }
   std::unique_ptr<IntegerBlock, void (*)(void*)> integers;
