@@ -126,8 +126,14 @@ void Step::run(const Attention& op) {
     });
     return;
   }
-  share(op.rows * kv_heads,
-        [&](int i) { kernels_.attention.prepare(op, i / kv_heads, i % kv_heads, q); });
+  // Rows whose K stands in the same lines of memory go to one thread.
+  const int runs = (op.rows + kPageSlots - 1) / kPageSlots;
+  share(runs * kv_heads, [&](int i) {
+    const int first = i / kv_heads * kPageSlots;
+    for (int r = first; r < std::min(first + kPageSlots, op.rows); ++r) {
+      kernels_.attention.prepare(op, r, i % kv_heads, q);
+    }
+  });
   pool_.barrier();
   if (plan.split) {
     attend_split(op, plan);
