@@ -147,6 +147,66 @@ std::span<const float> Sampler::probabilities(std::span<const float> logits, Tok
   return p_;
 }
 
+void Sampler::rank(std::span<const float> logits, TokenContext context, int count,
+                   std::vector<RankedToken>& ranked) {
+  COPPICE_CHECK(count > 0);
+  const std::span<const float> row = processed(logits, context);
+  const bool greedy = params_.temperature == 0.0f;
+  uint64_t total = 0;
+  size_t left = row.size();
+  if (filters_ && !greedy) {
+    total = select(row);
+    left = kept_.size();
+  } else {
+    weight_.resize(row.size());
+    total = cpu::softmax_weights(row, row[static_cast<size_t>(checked_argmax(row))],
+                                 greedy ? 1.0 : inverse_temperature_, weight_.data());
+  }
+  // Whatever the filters keep are the largest logits.
+  const size_t wanted = std::min(left, static_cast<size_t>(count));
+  std::vector<int32_t> ids(wanted);
+  std::vector<float> values(wanted);
+  cpu::top_k(row, static_cast<int>(wanted), ids.data(), values.data());
+  ranked.clear();
+  for (const int32_t token : ids) {
+    const double weight = weight_[static_cast<size_t>(token)];
+    if (!(weight > 0.0)) break;
+    const double probability = weight / (static_cast<double>(total) * kWeightUnit);
+    ranked.push_back({token, static_cast<float>(std::min(probability, 1.0))});
+  }
+}
+
+void Sampler::rank_coupled(std::span<const float> logits, TokenContext context, int position,
+                           int count, std::vector<RankedToken>& ranked) {
+  if (params_.temperature == 0.0f) return rank(logits, context, count, ranked);
+  constexpr int kPool = 64;  // runners-up are looked for among so many
+  const int32_t winner = coupled(logits, context, position);
+  rank(logits, context, std::max(kPool, count + 1), ranked);
+  const std::span<const float> row = processed(logits, context);
+  std::vector<std::pair<double, int32_t>> noisy;
+  const auto score = [&](int32_t token) {
+    return coupled_score(row[static_cast<size_t>(token)], inverse_temperature_,
+                         target_noise(noise_key(), position, token));
+  };
+  for (const RankedToken& likely : ranked) {
+    if (likely.token != winner) noisy.emplace_back(score(likely.token), likely.token);
+  }
+  const size_t runners = std::min(noisy.size(), static_cast<size_t>(count));
+  std::partial_sort(noisy.begin(), noisy.begin() + static_cast<ptrdiff_t>(runners), noisy.end(),
+                    [](const auto& a, const auto& b) {
+                      return a.first > b.first || (a.first == b.first && a.second < b.second);
+                    });
+  noisy.resize(runners);
+  noisy.insert(noisy.begin(), {score(winner), winner});
+  double total = 0.0;
+  for (const auto& [value, token] : noisy) total += std::exp(value - noisy.front().first);
+  noisy.resize(std::min(noisy.size(), static_cast<size_t>(count)));
+  ranked.clear();
+  for (const auto& [value, token] : noisy) {
+    ranked.push_back({token, static_cast<float>(std::exp(value - noisy.front().first) / total)});
+  }
+}
+
 int32_t Sampler::draw_draft(std::span<const float> q, int root_position, int depth,
                             int node) const {
   double total = 0.0;

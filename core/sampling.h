@@ -48,6 +48,12 @@ struct RawLogProbabilities {
 RawLogProbabilities raw_log_probabilities(std::span<const float> logits, int32_t token,
                                           int alternatives);
 
+/// A token that a drafter may propose without chance, and its estimate that the target agrees.
+struct RankedToken {
+  int32_t token = 0;
+  float score = 0.0f;  // in 0..1
+};
+
 /// Draws for one sequence. `vocabulary` is the number of real tokens: ids beyond it, and `masked`
 /// ones, are never drawn. Ties go to the lowest id. A row has at least `vocabulary` logits and is
 /// never written to. Methods that draw throw Failure when it holds a NaN or +infinity, or when no
@@ -68,6 +74,15 @@ class Sampler {
   /// The distribution after every warp, dense over `vocabulary` ids, valid until the next call. At
   /// temperature 0 it is one at argmax().
   std::span<const float> probabilities(std::span<const float> logits, TokenContext context);
+  /// The `count` most probable tokens, or as many as have weight, best first. A score is the
+  /// token's probability after every warp, at temperature 0 that of the processed logits' softmax.
+  void rank(std::span<const float> logits, TokenContext context, int count,
+            std::vector<RankedToken>& ranked);
+  /// What coupled() would emit, then the `count` - 1 runners-up among the likeliest tokens by the
+  /// same noisy score. A score is the softmax of the noisy scores over these and one more: near one
+  /// when the winner is far ahead. At temperature 0 it is rank().
+  void rank_coupled(std::span<const float> logits, TokenContext context, int position, int count,
+                    std::vector<RankedToken>& ranked);
   /// A drafter's own draw from its distribution (probabilities(), or weights that need not sum to
   /// one: without replacement, set what was drawn to 0). `node` is the index the token will have in
   /// its tree, so that no two draws share noise. -1: nothing has weight.

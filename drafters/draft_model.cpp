@@ -2,124 +2,190 @@
 #include "drafters/draft_model.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "decoding/draft_sampling.h"
+#include "kernels/base/error.h"
 
 namespace coppice {
 namespace {
 
-constexpr int kChunk = 256;  // rows fed at once when a sequence lags far behind: a new prompt
-constexpr int kLag = 8;      // rows a sequence may bring into the first batched round
+constexpr int kMostNodes = 256;
 
 void require_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
+  constexpr const char* kRemedy =
+      "use a draft model of the target's family, or method 'universal_draft'";
   const int common = std::min(target.size(), draft.size());
   for (int32_t id = 0; id < common; ++id) {
     if (target.token_text(id) == draft.token_text(id)) continue;
     throw Error(
-        "the draft model has another vocabulary: token {} is '{}' there and '{}' in the "
-        "target; use a draft model of the target's family",
-        id, draft.token_text(id), target.token_text(id));
+        "the draft model has another vocabulary: token {} is '{}' there and '{}' in the target; {}",
+        id, draft.token_text(id), target.token_text(id), kRemedy);
   }
   if (target.size() != draft.size()) {
-    throw Error(
-        "the draft model has another vocabulary: {} tokens there, {} in the target; use a "
-        "draft model of the target's family",
-        draft.size(), target.size());
+    throw Error("the draft model has another vocabulary: {} tokens there, {} in the target; {}",
+                draft.size(), target.size(), kRemedy);
+  }
+}
+
+void check(const DraftModelOptions& options) {
+  if (options.acceptance.empty()) throw Error("draft_model: acceptance is empty; give one number");
+  double nodes = 0.0, level = 1.0;
+  for (const int children : options.branching) nodes += level *= children;
+  if (options.branching.empty() || nodes > kMostNodes) {
+    throw Error("draft_model: branching makes a tree of {:.0f} nodes; it must have 1..{}", nodes,
+                kMostNodes);
   }
 }
 
 }  // namespace
 
 DraftModel::DraftModel(const DraftModelOptions& options, const MethodParts& parts)
-    : options_(options),
-      model_(parts.draft_model),
-      context_(std::min(parts.context, parts.draft_model->context())),
-      cache_(*parts.backend, parts.draft_model->kv_shapes(),
-             parts.sequences * KVCache::pages_for(context_)),
-      workspace_(
-          *parts.draft_model, *parts.backend,
-          {.rows = std::max(kChunk, parts.sequences * kLag), .logit_rows = parts.sequences}) {
+    : options_(options), is_dynamic_(options.shape == "dynamic") {
+  check(options);
   require_same_vocabulary(*parts.tokenizer, *parts.draft_tokenizer);
+  int widest = options.top_k;
+  int rows = options.nodes;
+  if (options.shape == "sequoia") {
+    sequoia_ = std::make_unique<SequoiaTrees>(options.acceptance, options.nodes, options.depth);
+    widest = options.nodes;  // another size, another tree: none has more nodes at a depth
+    most_nodes_ = options.nodes;
+  } else if (is_dynamic_) {
+    rows = options.top_k * options.depth;
+    most_nodes_ = options.nodes;
+  } else {
+    shape_ = options.shape == "chain" ? TreeShape::chain(options.draft_length)
+                                      : TreeShape::fixed(options.branching);
+    widest = shape_.widest();
+    rows = most_nodes_ = shape_.nodes();
+  }
+  runner_ = std::make_unique<DraftRunner>(*parts.draft_model, *parts.backend, parts.sequences,
+                                          parts.context, rows, widest);
 }
 
-DraftModel::State& DraftModel::state_of(SeqId sequence) {
-  if (static_cast<size_t>(sequence) >= states_.size()) {
-    states_.resize(static_cast<size_t>(sequence) + 1);
+double DraftModel::Growth::reach() const {
+  double sum = 0.0;
+  for (const Open& one : open) sum += one.reach;
+  return sum;
+}
+
+// Decides on the tree before anything is drawn; false: none pays.
+bool DraftModel::starts(const DraftJob& job, Growth& growth) const {
+  // Where the draft model's context ends, one token more can still be drafted behind its last row.
+  const int room = runner_->context() - static_cast<int>(job.tokens.size()) + 1;
+  growth.most_depth = std::min(room, job.tree->most_depth());
+  if (growth.most_depth <= 0 || job.budget == 0) return false;
+  if (is_dynamic_) {
+    growth.most_depth = std::min(growth.most_depth, options_.depth);
+    growth.dynamic.reset();
+    return pace_.pays(job, 1.0, 0);
   }
-  State& state = states_[static_cast<size_t>(sequence)];
-  if (state.kv < 0) state.kv = cache_.open();
-  return state;
+  if (sequoia_ == nullptr) {
+    growth.shape = shape_.cut(job.budget, growth.most_depth);
+    return pace_.pays(job, 1.0, 0);
+  }
+  SequoiaTrees::Size size{job.budget, growth.most_depth};
+  if (job.price != nullptr && !job.price->trial) {
+    const std::span<const double> seconds = job.price->pass_seconds;
+    size.nodes = std::min(size.nodes, static_cast<int>(seconds.size()) - 1);
+    size = sequoia_->best_size([&](int rows) { return seconds[static_cast<size_t>(rows) - 1]; },
+                               pace_.seconds(), size);
+  }
+  growth.shape = sequoia_->shape(size.nodes, size.depth);
+  return growth.shape.nodes() > 0;
+}
+
+bool DraftModel::goes_on(const Growth& growth) const {
+  if (growth.open.empty()) return false;
+  // Sequoia has weighed the whole tree.
+  return sequoia_ != nullptr || growth.depth == 0 ||
+         pace_.pays(*growth.job, growth.reach(), growth.depth);
 }
 
 void DraftModel::propose(std::span<DraftJob> jobs) {
-  chains_.clear();
+  growths_.clear();
   for (DraftJob& job : jobs) {
-    if (static_cast<int>(job.tokens.size()) >= context_) continue;  // the draft model ends earlier
-    chains_.push_back({&job, &state_of(job.sequence), 0, {}});
+    Growth growth;
+    growth.job = &job;
+    if (!starts(job, growth)) continue;
+    growth.grown = &runner_->begin(job.sequence, job.tokens);
+    growth.open = {{.row = growth.grown->root_row()}};
+    growths_.push_back(std::move(growth));
   }
-  for (Chain& chain : chains_) {
-    // What was drafted and accepted is in the cache already; what was rejected goes. Node 0 is
-    // always fed anew: its logits give the first draft.
-    State& state = *chain.state;
-    const std::span<const int32_t> tokens = chain.job->tokens;
-    const auto same =
-        std::mismatch(state.fed.begin(), state.fed.end(), tokens.begin(), tokens.end() - 1);
-    state.fed.erase(same.first, state.fed.end());
-    cache_.truncate(state.kv, static_cast<int>(state.fed.size()));
-    while (static_cast<int>(tokens.size() - state.fed.size()) > kLag) {
-      const auto rest = tokens.subspan(state.fed.size());
-      const auto chunk = rest.first(std::min<size_t>(kChunk, rest.size() - 1));
-      chain.pending.assign(chunk.begin(), chunk.end());
-      feed({&chain, 1}, false);
+  // Leviathan 2023, Alg. 1, l. 1-3: x_i ~ q_i(x), level by level, for all sequences at once.
+  while (!growths_.empty()) {
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<DraftRunner::Grown*> running;
+    for (const Growth& growth : growths_) running.push_back(growth.grown);
+    runner_->run(running);
+    double follow = 0.0;
+    for (Growth& growth : growths_) {
+      follow += is_dynamic_ ? grow_dynamic(growth) : grow_shape(growth);
+      ++growth.depth;
     }
-    chain.pending.assign(tokens.begin() + static_cast<ptrdiff_t>(state.fed.size()), tokens.end());
-  }
-  // Leviathan 2023, Alg. 1, l. 1-3: x_i ~ q_i(x), one after the other; here for all sequences at
-  // once.
-  for (int i = 0; i < options_.draft_length && !chains_.empty(); ++i) {
-    const ForwardOutput output = feed(chains_, true);
-    for (size_t c = 0; c < chains_.size(); ++c) {
-      Chain& chain = chains_[c];
-      const std::span<const float> logits(output.logits_of(static_cast<int>(c)),
-                                          static_cast<size_t>(output.vocabulary));
-      chain.node = add_drawn(*chain.job, chain.node, logits);
-      if (chain.node > 0) chain.pending.assign(1, chain.job->tree->token(chain.node));
-    }
-    std::erase_if(chains_, [&](const Chain& chain) {
-      return chain.node <= 0 || chain.job->tree->room() == 0 ||
-             chain.job->tree->depth(chain.node) == chain.job->tree->most_depth() ||
-             static_cast<int>(chain.state->fed.size()) >= context_;
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    const double sequences = static_cast<double>(growths_.size());
+    pace_.learn(taken.count() / sequences, follow / sequences);
+    std::erase_if(growths_, [&](const Growth& growth) {
+      const bool ends = !goes_on(growth);
+      if (ends && is_dynamic_) growth.dynamic.rerank(*growth.job->tree);
+      return ends;
     });
   }
 }
 
-// Runs every chain's pending tokens through the draft model and keeps them in its cache. Logits,
-// when wanted, are those behind each chain's last token, in the order of the chains.
-ForwardOutput DraftModel::feed(std::span<Chain> chains, bool wants_logits) {
-  std::vector<KVCache::Tail> tails;
-  packed_.clear();
-  for (Chain& chain : chains) {
-    const int rows = static_cast<int>(chain.pending.size());
-    const int committed = cache_.committed(chain.state->kv);
-    auto tail = cache_.reserve(chain.state->kv, rows);
-    COPPICE_CHECK(tail.has_value());  // there are pages for every sequence's whole context
-    tails.push_back(std::move(*tail));
-    packed_.add(chain.pending, nullptr, committed, cache_.pages(chain.state->kv), wants_logits);
+// The shape says how many children each node gets, whatever was drawn (SpecInfer's and Sequoia's
+// trees, and the chain). Returns the part of what was reached that the new level keeps.
+double DraftModel::grow_shape(Growth& growth) {
+  const TreeShape& shape = growth.shape;
+  const TokenTree& tree = *growth.job->tree;
+  std::vector<Open> next;
+  double kept = 0.0;
+  for (const Open& open : growth.open) {
+    add_children(*growth.job, open.tree_node, runner_->logits(*growth.grown, open.row),
+                 {shape.children(open.node), !options_.replacement}, nodes_);
+    int child = shape.first_child(open.node);
+    for (const int node : nodes_) {
+      const double reach = open.reach * acceptance_of(*growth.job, tree.score(node));
+      kept += reach;
+      if (shape.children(child) > 0) {
+        next.push_back(
+            {child, runner_->add(*growth.grown, open.row, tree.token(node)), node, reach});
+      }
+      ++child;
+    }
   }
-  const ForwardOutput output = model_->forward(packed_.batch(), cache_, workspace_);
-  for (size_t c = 0; c < chains.size(); ++c) {
-    Chain& chain = chains[c];
-    chain.state->fed.insert(chain.state->fed.end(), chain.pending.begin(), chain.pending.end());
-    cache_.commit_all(std::move(tails[c]));
-  }
-  return output;
+  const double reached = growth.reach();
+  growth.open = std::move(next);
+  return reached > 0.0 ? kept / reached : 0.0;
 }
 
-void DraftModel::forget(SeqId sequence, Reason) {
-  if (static_cast<size_t>(sequence) >= states_.size()) return;
-  State& state = states_[static_cast<size_t>(sequence)];
-  if (state.kv >= 0) cache_.close(state.kv);
-  state = {};
+// EAGLE-2, section 4.1: the best nodes of the deepest level are expanded by their best tokens;
+// section 4.2: at the end all candidates are ranked anew.
+double DraftModel::grow_dynamic(Growth& growth) {
+  DynamicTree& tree = growth.dynamic;
+  double kept = 0.0;
+  const double reached = growth.reach();
+  for (const Open& open : growth.open) {
+    tree.path_tokens(open.node, path_);
+    rank_children(*growth.job, path_, runner_->logits(*growth.grown, open.row), options_.top_k,
+                  ranked_);
+    tree.add_children(open.node, ranked_);
+    for (const RankedToken& child : ranked_) {
+      kept += open.reach * acceptance_of(*growth.job, child.score);
+    }
+  }
+  std::vector<Open> next;
+  if (growth.depth + 1 < growth.most_depth) {
+    for (const int node : tree.best_at(growth.depth + 1, options_.top_k)) {
+      const auto above = std::find_if(growth.open.begin(), growth.open.end(),
+                                      [&](const Open& o) { return o.node == tree.parent(node); });
+      const int row = runner_->add(*growth.grown, above->row, tree.token(node));
+      next.push_back({node, row, 0, above->reach * acceptance_of(*growth.job, tree.score(node))});
+    }
+  }
+  growth.open = std::move(next);
+  return reached > 0.0 ? kept / reached : 0.0;
 }
 
 }  // namespace coppice

@@ -38,7 +38,7 @@ constexpr MethodEntry kMethods[] = {
      describe_options<PromptLookupOptions>, make_from_text<PromptLookupOptions, PromptLookup>},
     {"suffix", "Oliaro 2024", "what followed the longest suffixes, as a tree with counts", false,
      describe_options<SuffixOptions>, make_from_text<SuffixOptions, SuffixDecoding>},
-    {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain", true,
+    {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain or a tree", true,
      describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
     {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,
      describe_options<JacobiOptions>, make_from_text<JacobiOptions, Jacobi>},

@@ -188,8 +188,10 @@ TEST_F(MethodsTest, AModelDraftingForItselfIsAlwaysAccepted) {
   for (const std::string rule : {"", "rejection"}) {
     for (float temperature : {0.0f, 1.0f}) {
       for (int64_t length : {1, 2, 3, 6}) {
-        const MethodSpec spec{
-            .method = "draft_model", .rule = rule, .options = {{"draft_length", length, "test"}}};
+        const MethodSpec spec{.method = "draft_model",
+                              .rule = rule,
+                              .budget = kBudgetAll,  // under `auto` it may not pay to draft
+                              .options = {{"draft_length", length, "test"}}};
         for (int batch : {1, 4}) {
           const Result result = decode(spec, target, &target, temperature, batch);
           EXPECT_GT(result.drafted, 0);
