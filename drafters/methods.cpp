@@ -6,6 +6,7 @@
 #include "drafters/jacobi.h"
 #include "drafters/prompt_lookup.h"
 #include "drafters/suffix.h"
+#include "drafters/universal_draft.h"
 
 namespace coppice {
 namespace {
@@ -40,6 +41,9 @@ constexpr MethodEntry kMethods[] = {
      describe_options<SuffixOptions>, make_from_text<SuffixOptions, SuffixDecoding>},
     {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain or a tree", true,
      describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
+    {"universal_draft", "Timor 2025", "a smaller model with another vocabulary proposes its text",
+     true, describe_options<UniversalDraftOptions>,
+     make_from_models<UniversalDraftOptions, UniversalDraft>},
     {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,
      describe_options<JacobiOptions>, make_from_text<JacobiOptions, Jacobi>},
 };
