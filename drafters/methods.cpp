@@ -4,6 +4,7 @@
 #include "core/quote.h"
 #include "drafters/draft_model.h"
 #include "drafters/jacobi.h"
+#include "drafters/layer_skip.h"
 #include "drafters/prompt_lookup.h"
 #include "drafters/suffix.h"
 #include "drafters/universal_draft.h"
@@ -44,6 +45,8 @@ constexpr MethodEntry kMethods[] = {
     {"universal_draft", "Timor 2025", "a smaller model with another vocabulary proposes its text",
      true, describe_options<UniversalDraftOptions>,
      make_from_models<UniversalDraftOptions, UniversalDraft>},
+    {"layer_skip", "Zhang 2023, Elhoushi 2024", "the target with layers left out drafts for itself",
+     false, describe_options<LayerSkipOptions>, make_from_models<LayerSkipOptions, LayerSkip>},
     {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,
      describe_options<JacobiOptions>, make_from_text<JacobiOptions, Jacobi>},
 };
