@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"bench", "run an experiment: methods against the baseline", bench_command},
     {"report", "write a run's report again", report_command},
     {"verify", "prove that a method is lossless", verify_command},
+    {"tune", "search settings that depend on the model", tune_command},
     {"perplexity", "score how well a model predicts a text", perplexity_command},
     {"tokenize", "cut a text into tokens", tokenize_command},
     {"inspect", "show what a model file holds", inspect_command},

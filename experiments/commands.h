@@ -20,6 +20,7 @@ int generate_command(Arguments args);
 int bench_command(Arguments args);
 int report_command(Arguments args);
 int verify_command(Arguments args);
+int tune_command(Arguments args);
 int perplexity_command(Arguments args);
 int tokenize_command(Arguments args);
 int inspect_command(Arguments args);
