@@ -1,18 +1,11 @@
 // The mapped file and the checked look-ups. What the bytes say is read in gguf_parse.cpp.
-// Source: the GGUF specification (ggml); mmap(2).
+// Source: the GGUF specification (ggml).
 //
 //   GgufFile file("model.gguf");
 //   double base = file.real_or("llama.rope.freq_base", 10000.0);
 #include "core/gguf.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -21,30 +14,6 @@
 
 namespace coppice {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path) {
-    // O_NONBLOCK: a FIFO must be refused by regular_size(), not waited for.
-    number_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (number_ < 0) throw Error("{}: cannot open the model: {}", path, std::strerror(errno));
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(number_); }
-
-  int number() const { return number_; }
-  size_t regular_size(const std::string& path) const {
-    struct stat status = {};
-    if (::fstat(number_, &status) != 0 || !S_ISREG(status.st_mode)) {
-      throw Error("{}: not a regular file; expected a GGUF model", path);
-    }
-    return static_cast<size_t>(status.st_size);
-  }
-
- private:
-  int number_;
-};
 
 /// In the order of GgufValue's alternatives.
 constexpr std::string_view kTypeNames[] = {"an unsigned integer",
@@ -69,30 +38,11 @@ static_assert(std::size(kTypeNames) == std::variant_size_v<GgufValue>);
 
 }  // namespace
 
-/// The descriptor stays open so that a file cut after it was mapped is noticed before its pages are
-/// touched: reading a mapping past the file's end kills the process.
-struct GgufFile::Mapping {
-  Descriptor descriptor;
-  size_t bytes;
-  void* address = nullptr;
-
-  explicit Mapping(const std::string& path)
-      : descriptor(path), bytes(descriptor.regular_size(path)) {
-    if (bytes == 0) throw Error("{}: the file is empty; expected a GGUF model", path);
-    address = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, descriptor.number(), 0);
-    if (address == MAP_FAILED) {
-      throw Failure("{}: cannot map the model: {}", path, std::strerror(errno));
-    }
-    // Advice, so a refusal is harmless: packing reads each weight once, about in the file's order.
-    ::madvise(address, bytes, MADV_SEQUENTIAL);
-  }
-  ~Mapping() { ::munmap(address, bytes); }
-};
-
 GgufFile::GgufFile(const std::filesystem::path& path)
-    : mapping_(std::make_unique<Mapping>(path.string())),
+    : mapping_(std::make_unique<MappedFile>(path.string(), "a GGUF model")),
       name_(path.string()),
-      image_(static_cast<const std::byte*>(mapping_->address), mapping_->bytes) {
+      image_(mapping_->image()) {
+  mapping_->read_ahead();  // packing reads each weight once, about in the file's order
   parse();
 }
 
@@ -211,7 +161,7 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 const GgufTensor& GgufFile::tensor(std::string_view name) const {
   const GgufTensor* found = find_tensor(name);
   if (found == nullptr) throw Error("{}: tensor {} is missing", name_, quote(name));
-  if (mapping_ && mapping_->descriptor.regular_size(name_) < mapping_->bytes) {
+  if (mapping_ && !mapping_->whole()) {
     throw Failure("{}: the file was cut while it was open", name_);
   }
   return *found;

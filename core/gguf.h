@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/mapped_file.h"
 #include "kernels/base/dtype.h"
 
 namespace coppice {
@@ -72,8 +73,7 @@ class GgufFile {
  private:
   void parse();
 
-  struct Mapping;
-  std::unique_ptr<Mapping> mapping_;
+  std::unique_ptr<MappedFile> mapping_;  // null for an image in memory
   std::string name_;
   std::span<const std::byte> image_;
   uint32_t version_ = 0;

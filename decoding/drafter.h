@@ -47,6 +47,13 @@ struct Observation {
     return output->top_ids.subspan(static_cast<size_t>(at) * output->top_k,
                                    static_cast<size_t>(output->top_k));
   }
+  /// Their logits.
+  std::span<const float> top_logits(int row) const {
+    const int at = logit_row[static_cast<size_t>(row)];
+    if (at < 0) return {};
+    return output->top_logits.subspan(static_cast<size_t>(at) * output->top_k,
+                                      static_cast<size_t>(output->top_k));
+  }
 };
 
 /// One sequence that wants a tree.

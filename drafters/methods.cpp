@@ -6,7 +6,10 @@
 #include "drafters/jacobi.h"
 #include "drafters/layer_skip.h"
 #include "drafters/prompt_lookup.h"
+#include "drafters/retrieval.h"
+#include "drafters/sam.h"
 #include "drafters/suffix.h"
+#include "drafters/token_recycling.h"
 #include "drafters/universal_draft.h"
 
 namespace coppice {
@@ -40,6 +43,13 @@ constexpr MethodEntry kMethods[] = {
      describe_options<PromptLookupOptions>, make_from_text<PromptLookupOptions, PromptLookup>},
     {"suffix", "Oliaro 2024", "what followed the longest suffixes, as a tree with counts", false,
      describe_options<SuffixOptions>, make_from_text<SuffixOptions, SuffixDecoding>},
+    {"sam", "Hu 2024", "what followed the longest suffix, by a suffix automaton", false,
+     describe_options<SamOptions>, make_from_models<SamOptions, SamDecoding>},
+    {"retrieval", "He 2023", "what followed the longest context in a datastore of texts", false,
+     describe_options<RetrievalOptions>, make_from_models<RetrievalOptions, Retrieval>},
+    {"token_recycling", "Luo 2024", "the target's own candidates, accepted or not, as a tree",
+     false, describe_options<TokenRecyclingOptions>,
+     make_from_models<TokenRecyclingOptions, TokenRecycling>},
     {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain or a tree", true,
      describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
     {"universal_draft", "Timor 2025", "a smaller model with another vocabulary proposes its text",

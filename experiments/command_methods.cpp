@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"perplexity", "score how well a model predicts a text", perplexity_command},
     {"tokenize", "cut a text into tokens", tokenize_command},
     {"inspect", "show what a model file holds", inspect_command},
+    {"datastore", "build the datastore that the method 'retrieval' drafts from", datastore_command},
     {"methods", "list the decoding methods and their options", methods_command},
 };
 

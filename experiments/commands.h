@@ -25,5 +25,6 @@ int perplexity_command(Arguments args);
 int tokenize_command(Arguments args);
 int inspect_command(Arguments args);
 int methods_command(Arguments args);
+int datastore_command(Arguments args);
 
 }  // namespace coppice
