@@ -123,6 +123,23 @@ std::string option_text(const OptionValue& value) {
       value);
 }
 
+OptionMap take_table(OptionMap& map, std::string_view table) {
+  const std::string prefix = fmt::format("{}.", table);
+  OptionMap taken, left;
+  for (OptionEntry& entry : map) {
+    const bool inside = entry.key.starts_with(prefix);
+    if (inside) entry.key.erase(0, prefix.size());
+    (inside ? taken : left).push_back(std::move(entry));
+  }
+  map = std::move(left);
+  return taken;
+}
+
+std::vector<OptionDoc> docs_in_table(std::vector<OptionDoc> docs, std::string_view table) {
+  for (OptionDoc& doc : docs) doc.key = fmt::format("{}.{}", table, doc.key);
+  return docs;
+}
+
 void check_keys(const OptionMap& map, std::span<const OptionDoc> valid, std::string_view place) {
   std::vector<std::string_view> keys;
   for (const OptionDoc& doc : valid) keys.push_back(doc.key);

@@ -47,6 +47,11 @@ struct OptionEntry {
 };
 using OptionMap = std::vector<OptionEntry>;
 
+struct NoOptions {
+  template <class Visitor>
+  void visit(Visitor&) {}
+};
+
 struct OptionDoc {
   std::string key, type, default_value, range, help;
 };
@@ -65,6 +70,11 @@ std::vector<OptionDoc> describe_options();
 /// Every field with the value it has: what a manifest holds.
 template <class Options>
 OptionMap dump_options(const Options& options);
+
+/// Takes the entries `table.key` out of the map and returns them as `key`.
+OptionMap take_table(OptionMap& map, std::string_view table);
+/// The docs as a table `table` of a larger struct shows them: `table.key`.
+std::vector<OptionDoc> docs_in_table(std::vector<OptionDoc> docs, std::string_view table);
 
 /// Throws Error for a key that is not among `valid` (naming the nearest) or is given twice.
 void check_keys(const OptionMap& map, std::span<const OptionDoc> valid, std::string_view place);

@@ -106,11 +106,11 @@ Sampler::Sampler(const SamplingParams& params, int vocabulary, std::span<const i
 }
 
 int32_t Sampler::argmax(std::span<const float> logits, TokenContext context) {
-  return checked_argmax(processed(logits, context));
+  return checked_argmax(scores(logits, context));
 }
 
 int32_t Sampler::coupled(std::span<const float> logits, TokenContext context, int position) {
-  const std::span<const float> row = processed(logits, context);
+  const std::span<const float> row = scores(logits, context);
   if (params_.temperature == 0.0f) return checked_argmax(row);
   if (!filters_) {
     const int32_t token = cpu::gumbel_argmax(row, inverse_temperature_, noise_key(), position);
@@ -133,7 +133,7 @@ int32_t Sampler::coupled(std::span<const float> logits, TokenContext context, in
 }
 
 std::span<const float> Sampler::probabilities(std::span<const float> logits, TokenContext context) {
-  const std::span<const float> row = processed(logits, context);
+  const std::span<const float> row = scores(logits, context);
   p_.assign(static_cast<size_t>(vocabulary_), 0.0f);
   if (params_.temperature == 0.0f) {
     p_[static_cast<size_t>(checked_argmax(row))] = 1.0f;
@@ -211,13 +211,13 @@ int32_t Sampler::draw_draft(std::span<const float> q, int root_position, int dep
                             int node) const {
   double total = 0.0;
   for (const float weight : q) total += static_cast<double>(weight);
-  const Philox4x32 word =
-      noise(noise_key(), root_position, depth, Purpose::draft, static_cast<uint32_t>(node));
+  const Philox4x32 word = noise(noise_key(), root_position, depth, Purpose::draft,
+                                first_draft_ + static_cast<uint32_t>(node));
   return inverse_cdf(q, static_cast<int>(q.size()), total, to_uniform(word));
 }
 
-/// The row's real tokens after masks, penalties and bias: a view of `logits` where nothing changes.
-std::span<const float> Sampler::processed(std::span<const float> logits, TokenContext context) {
+// A view of `logits` where nothing changes.
+std::span<const float> Sampler::scores(std::span<const float> logits, TokenContext context) {
   COPPICE_CHECK(logits.size() >= static_cast<size_t>(vocabulary_));
   const std::span<const float> real = logits.first(static_cast<size_t>(vocabulary_));
   if (!penalises_ && params_.logit_bias.empty() && masked_.empty()) return real;

@@ -66,6 +66,9 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
   int vocabulary() const { return vocabulary_; }
   NoiseKey noise_key() const { return {params_.seed, params_.request}; }
+  /// The logits of the real tokens after masks, penalties and bias, before any filter; valid until
+  /// the next call, and as long as `logits`.
+  std::span<const float> scores(std::span<const float> logits, TokenContext context);
   /// The most probable token: what `greedy` emits.
   int32_t argmax(std::span<const float> logits, TokenContext context);
   /// argmax(log p + Gumbel noise addressed by (seed, request, position, token)): what the baseline
@@ -87,20 +90,23 @@ class Sampler {
   /// one: without replacement, set what was drawn to 0). `node` is the index the token will have in
   /// its tree, so that no two draws share noise. -1: nothing has weight.
   int32_t draw_draft(std::span<const float> q, int root_position, int depth, int node) const;
+  /// Adds `first` to the node numbers of draw_draft(): several drafters that grow trees for one
+  /// step, each numbering its own nodes from 0, must not share noise.
+  void number_drafts_from(uint32_t first) { first_draft_ = first; }
 
  private:
-  std::span<const float> processed(std::span<const float> logits, TokenContext context);
   void apply_penalties(TokenContext context);
   uint64_t select(std::span<const float> row);
   void cut_nucleus(std::span<const float> row, uint64_t total);
 
   SamplingParams params_;
   int vocabulary_;
+  uint32_t first_draft_ = 0;
   double inverse_temperature_ = 0.0;  // unused at temperature 0
   bool penalises_ = false;
   bool filters_ = false;  // some of top-k, top-p, min-p is on
   std::vector<int32_t> masked_;
-  std::vector<float> row_;       // the processed logits
+  std::vector<float> row_;       // scores(), where they differ from the logits
   std::vector<int32_t> window_;  // tokens that penalties look at, sorted
   std::vector<double> weight_;   // by token id
   std::vector<int32_t> kept_;    // tokens that every filter keeps

@@ -64,6 +64,7 @@ void TokenTree::reset(int32_t root, int capacity, int most_depth) {
   first_child_.clear();
   last_child_.clear();
   next_sibling_.clear();
+  renumbered_.clear();
   append({.parent = -1, .token = root});
 }
 
@@ -118,7 +119,8 @@ void TokenTree::cut(std::span<const uint8_t> keep) {
   COPPICE_CHECK(static_cast<int>(keep.size()) == size() && keep[0] != 0);
   const int before = size();
   // A kept node moves to the front, never behind a node that is still to be read.
-  std::vector<int32_t>& moved_to = first_child_;  // rebuilt below; serves as the map until then
+  std::vector<int>& moved_to = renumbered_;
+  moved_to.resize(static_cast<size_t>(before));
   int kept = 0;
   for (int i = 0; i < before; ++i) {
     const auto from = static_cast<size_t>(i);

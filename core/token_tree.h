@@ -86,6 +86,8 @@ class TokenTree {
   /// Removes the nodes whose entry is 0 and numbers the others anew, in order. `keep` has one entry
   /// a node; node 0 stays, and a node stays with its parent alone.
   void cut(std::span<const uint8_t> keep);
+  /// By index before the cut: the node's index now, -1 where it was cut. Empty: nothing was.
+  std::span<const int> renumbered() const { return renumbered_; }
   /// First verify child of `parent` that holds `token`; -1: none.
   int find_child(int parent, int32_t token) const;
   /// Tokens from depth 1 down to node i, appended to `out` after clearing it.
@@ -104,6 +106,7 @@ class TokenTree {
   std::vector<NodeRole> role_;
   std::vector<float> score_;
   std::vector<uint8_t> source_;
+  std::vector<int> renumbered_;
 };
 
 }  // namespace coppice

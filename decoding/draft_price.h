@@ -15,11 +15,10 @@ struct DraftPrice {
   std::span<const double> pass_seconds;  // entry n: the target's pass with n rows of drafts
   const Calibration* calibration = nullptr;
   bool trial = false;  // nothing was drafted for a while: one token is paid for, to learn
+  int source = 0;      // of the nodes that are priced
 
   /// What a score has proved to be worth.
-  double acceptance(float score, int source = 0) const {
-    return calibration->acceptance(source, score);
-  }
+  double acceptance(float score) const { return calibration->acceptance(source, score); }
   /// Whether it is expected to pay to go on: with `rows` drafted, the next token costs
   /// `draft_seconds` and is accepted, together with all above it, with `path_probability`. Those
   /// behind it are taken to follow at the same rate. Under independent draws the probability may

@@ -4,7 +4,9 @@
 //   class Repeat : public Drafter { ... };   // README shows a complete one
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,9 +40,16 @@ struct Observation {
   const ForwardOutput* output = nullptr;
   int first_row = 0;               // batch row of row 0, for taps
   std::span<const int> logit_row;  // logit row of each row, -1: none; for top_k
+  int first_tap = 0;               // the drafter's tap 0 among the step's
+  /// Where the tree was cut, or is shared with other drafters (drafters/cascade.h): the node of
+  /// `tree` that each node of the drafter's own became, node 0 first; -1: it was cut.
+  std::optional<std::span<const int>> own_nodes;
 
-  const float* tap(int tap_index, int row) const { return output->tap(tap_index, first_row + row); }
-  /// The target's most likely tokens behind a row; empty when they were not computed.
+  const float* tap(int tap_index, int row) const {
+    return output->tap(first_tap + tap_index, first_row + row);
+  }
+  /// The target's most likely tokens behind a row, as many as the drafter needs or more; empty when
+  /// they were not computed.
   std::span<const int32_t> top_ids(int row) const {
     const int at = logit_row[static_cast<size_t>(row)];
     if (at < 0) return {};
@@ -54,6 +63,18 @@ struct Observation {
     return output->top_logits.subspan(static_cast<size_t>(at) * output->top_k,
                                       static_cast<size_t>(output->top_k));
   }
+  /// Nodes that the drafter itself grew, node 0 included.
+  int own_size() const { return own_nodes ? static_cast<int>(own_nodes->size()) : tree->size(); }
+  int node_of(int own) const { return own_nodes ? (*own_nodes)[static_cast<size_t>(own)] : own; }
+  /// Behind a node; empty when they were not computed.
+  std::span<const int32_t> top_ids_of(int node) const {
+    return top_ids(node_row[static_cast<size_t>(node)]);
+  }
+  /// Absolute position of node 0.
+  int root_position() const { return first_position + node_row[0]; }
+  bool accepted(int node) const {
+    return node == 0 || std::find(path.begin(), path.end(), node) != path.end();
+  }
 };
 
 /// One sequence that wants a tree.
@@ -66,6 +87,7 @@ struct DraftJob {
   Sampler* sampler = nullptr;           // the sequence's own warps and noise
   const KVCache::Tail* tail = nullptr;  // slots of this step: node 0's, then `budget` more
   KVCache* cache = nullptr;             // own layers stand behind the target's
+  int first_layer = 0;                  // the drafter's own layer 0 in the cache
   TokenTree* tree = nullptr;            // out: node 0 is there, room for `budget` nodes
 };
 

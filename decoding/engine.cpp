@@ -227,6 +227,7 @@ void Engine::draft() {
     job.sampler = &sequence->sampler;
     job.tail = &*sequence->tail;
     job.cache = cache_.get();
+    job.first_layer = parts_.target->layers();
     job.tree = &sequence->tree;
     jobs_.push_back(job);
   }
@@ -282,7 +283,14 @@ void Engine::judge(const ForwardOutput& output) {
     try {
       TargetRows target(sequence.sampler, sequence.tree, node_logits_, output.vocabulary,
                         sequence.tokens);
+      asked_.clear();
+      if (on_judged) target.listen(&asked_);
       parts_.rule->judge(sequence.tree, target, sequence.verdict);
+      if (on_judged) {
+        target.listen(nullptr);
+        on_judged({sequence.id, sequence.first_position, sequence.trunk, &sequence.tree, &target,
+                   &sequence.verdict, asked_});
+      }
       append(sequence, output, index);
     } catch (const Failure& failure) {  // one request's logits; the others go on
       sequence.answer.error = failure.what();
@@ -345,6 +353,7 @@ void Engine::commit_and_observe(const ForwardOutput& output) {
     seen.output = &output;
     seen.first_row = packed_.rows(index).first;
     seen.logit_row = packed_.logit_row(index);
+    if (!sequence.tree.renumbered().empty()) seen.own_nodes = sequence.tree.renumbered();
     observations_.push_back(seen);
   }
   if (parts_.drafter != nullptr) parts_.drafter->observe(observations_);

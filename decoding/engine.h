@@ -71,6 +71,17 @@ struct EngineParts {
   AutoBudget* budget = nullptr;  // null: every node that the drafter grows is verified
 };
 
+/// A step of one sequence as it was judged; valid during the call alone.
+struct JudgedStep {
+  RequestId id = 0;
+  int first_position = 0;  // of the first row
+  int trunk = 0;           // rows before node 0's, and that one
+  const TokenTree* tree = nullptr;
+  TargetRows* target = nullptr;  // may be asked for more
+  const Verdict* verdict = nullptr;
+  std::span<const Question> asked;  // by the rule, in order
+};
+
 struct Sequence;  // decoding/sequence.h: a request while the engine works on it
 
 class Engine {
@@ -96,6 +107,8 @@ class Engine {
   int context() const { return context_; }
   /// Called once a sequence and step; empty: nothing is recorded.
   std::function<void(const StepRecord&)> on_step;
+  /// Called where a step was judged, before its tokens are delivered; empty: nothing is noted.
+  std::function<void(const JudgedStep&)> on_judged;
 
  private:
   Sequence& find(RequestId id) const;
@@ -128,6 +141,7 @@ class Engine {
   std::vector<BudgetedTree> budgeted_;  // by in_step_; empty: no budget weighs this step
   std::vector<Observation> observations_;
   std::vector<const float*> node_logits_;
+  std::vector<Question> asked_;
   PackedBatch packed_;
   RequestId next_id_ = 1;
 };

@@ -34,6 +34,8 @@ struct MethodEntry {
   std::vector<OptionDoc> (*describe)();
   /// Null for the baseline. Throws Error for options out of range.
   std::unique_ptr<Drafter> (*make)(const OptionMap& options, const MethodParts& parts);
+  std::string_view rule = "";   // where none is asked for; "": greedy or coupled, by temperature
+  std::string_view parts = "";  // its option that lists the methods it is made of; "": none
 };
 
 }  // namespace coppice

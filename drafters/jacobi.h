@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "decoding/recurrence.h"
 #include "decoding/registry.h"
 
 namespace coppice {
@@ -31,8 +32,19 @@ class Jacobi : public Drafter {
   void forget(SeqId sequence, Reason reason) override;
 
  private:
+  struct Guess {
+    int32_t token = 0;
+    bool settled = false;  // the target said the same a step before
+  };
+  struct State {
+    std::vector<Guess> guesses;   // for the positions behind node 0
+    std::vector<Guess> proposed;  // by own node, from 1 on
+    HitHistory hits[2];           // of guesses that were not settled, and of those that were
+  };
+  State& state_of(SeqId sequence);
+
   JacobiOptions options_;
-  std::vector<std::vector<int32_t>> guesses_;  // by SeqId: for the positions behind node 0
+  std::vector<State> states_;  // by SeqId
 };
 
 }  // namespace coppice

@@ -1,24 +1,26 @@
 // See methods.h.
 #include "drafters/methods.h"
 
+#include <algorithm>
+
 #include "core/quote.h"
+#include "drafters/cascade.h"
 #include "drafters/draft_model.h"
 #include "drafters/jacobi.h"
 #include "drafters/layer_skip.h"
+#include "drafters/lookahead.h"
+#include "drafters/oracle.h"
 #include "drafters/prompt_lookup.h"
 #include "drafters/retrieval.h"
 #include "drafters/sam.h"
+#include "drafters/scripted.h"
 #include "drafters/suffix.h"
+#include "drafters/synthetic.h"
 #include "drafters/token_recycling.h"
 #include "drafters/universal_draft.h"
 
 namespace coppice {
 namespace {
-
-struct NoOptions {
-  template <class Visitor>
-  void visit(Visitor&) {}
-};
 
 std::unique_ptr<Drafter> make_baseline(const OptionMap& options, const MethodParts&) {
   read_options<NoOptions>(options, "autoregressive");
@@ -30,9 +32,44 @@ std::unique_ptr<Drafter> make_from_text(const OptionMap& options, const MethodPa
   return std::make_unique<Made>(read_options<Options>(options, "method"));
 }
 
+/// `coppice replay` has token ids and no model.
+void require_models(const MethodParts& parts) {
+  if (parts.target != nullptr) return;
+  throw Error("the method needs the model; only methods that see token ids alone can be replayed");
+}
+
 template <class Options, class Made>
 std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const MethodParts& parts) {
+  require_models(parts);
   return std::make_unique<Made>(read_options<Options>(options, "method"), parts);
+}
+
+std::unique_ptr<Drafter> make_oracle(const OptionMap& options, const MethodParts& parts) {
+  const auto read = read_options<OracleOptions>(options, "oracle");
+  if (!read.answers.empty()) return std::make_unique<Oracle>(read);
+  require_models(parts);
+  MethodParts itself = parts;
+  itself.draft_model = parts.target;
+  itself.draft_tokenizer = parts.tokenizer;
+  return std::make_unique<DraftModel>(DraftModelOptions{.draft_length = read.depth}, itself);
+}
+
+std::unique_ptr<Drafter> make_scripted(const OptionMap& options, const MethodParts& parts) {
+  const int vocabulary = parts.tokenizer != nullptr ? parts.tokenizer->size() : INT32_MAX;
+  return std::make_unique<Scripted>(read_options<ScriptedOptions>(options, "scripted"), vocabulary);
+}
+
+std::vector<const MethodEntry*> parts_of(const MethodEntry& method, const OptionMap& given);
+
+std::unique_ptr<Drafter> make_cascade(const OptionMap& options, const MethodParts& parts) {
+  OptionMap own = options;
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  for (const MethodEntry* part : parts_of(find_method("cascade"), options)) {
+    drafters.push_back(part->make(take_table(own, part->name), parts));
+  }
+  const auto read = read_options<CascadeOptions>(own, "cascade");
+  return std::make_unique<Cascade>(
+      std::move(drafters), read.mode == "merge" ? Cascade::Mode::merge : Cascade::Mode::first);
 }
 
 // Columns: name, paper, summary, needs a draft model, options, maker.
@@ -59,7 +96,42 @@ constexpr MethodEntry kMethods[] = {
      false, describe_options<LayerSkipOptions>, make_from_models<LayerSkipOptions, LayerSkip>},
     {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,
      describe_options<JacobiOptions>, make_from_text<JacobiOptions, Jacobi>},
+    {"lookahead", "Fu 2024", "n-grams from a window of the target's own parallel guesses", false,
+     describe_options<LookaheadOptions>, make_from_text<LookaheadOptions, Lookahead>},
+    {"cascade", "-", "several methods under one budget, in turn or in one tree", false,
+     describe_options<CascadeOptions>, make_cascade, "", "methods"},
+    {"oracle", "-", "knows what comes next: an upper bound", false, describe_options<OracleOptions>,
+     make_oracle},
+    {"synthetic", "-", "filler tokens, accepted by coin: times without a meaning", false,
+     describe_options<SyntheticOptions>, make_from_text<SyntheticOptions, Synthetic>, "forced"},
+    {"scripted", "-", "what a script says, step by step", false, describe_options<ScriptedOptions>,
+     make_scripted},
 };
+
+// The methods that a method is made of, as its options list them.
+std::vector<const MethodEntry*> parts_of(const MethodEntry& method, const OptionMap& given) {
+  if (method.parts.empty()) return {};
+  std::vector<std::string> names = CascadeOptions().methods;
+  for (const OptionEntry& entry : given) {
+    const auto* listed = std::get_if<std::vector<std::string>>(&entry.value);
+    if (entry.key == method.parts && listed != nullptr) names = *listed;
+  }
+  std::vector<const MethodEntry*> parts;
+  for (const std::string& name : names) {
+    const MethodEntry& part = find_method(name);
+    if (part.name == "autoregressive" || !part.parts.empty()) {
+      throw Error("{}: {}: {} drafts nothing of its own; name methods that do", method.name,
+                  method.parts, quote(name));
+    }
+    if (std::find(parts.begin(), parts.end(), &part) != parts.end()) {
+      throw Error("{}: {}: {} is named twice; name it once", method.name, method.parts,
+                  quote(name));
+    }
+    parts.push_back(&part);
+  }
+  if (parts.empty()) throw Error("{}: {}: is empty; name at least one", method.name, method.parts);
+  return parts;
+}
 
 }  // namespace
 
@@ -74,6 +146,27 @@ const MethodEntry& find_method(std::string_view name) {
     names.push_back(method.name);
   }
   throw Error("unknown method {}{}", quote(name), suggest_word(name, names));
+}
+
+std::vector<OptionDoc> options_of(const MethodEntry& method, const OptionMap& given) {
+  std::vector<OptionDoc> docs = method.describe();
+  for (const MethodEntry* part : parts_of(method, given)) {
+    const auto inner = docs_in_table(part->describe(), part->name);
+    docs.insert(docs.end(), inner.begin(), inner.end());
+  }
+  return docs;
+}
+
+bool needs_draft_model(const MethodEntry& method, const OptionMap& given) {
+  const auto parts = parts_of(method, given);
+  return method.needs_draft_model ||
+         std::any_of(parts.begin(), parts.end(),
+                     [](const MethodEntry* part) { return part->needs_draft_model; });
+}
+
+std::string_view default_rule(const MethodEntry& method, float temperature) {
+  if (!method.rule.empty()) return method.rule;
+  return temperature == 0.0f ? "greedy" : "coupled";
 }
 
 }  // namespace coppice

@@ -82,12 +82,22 @@ std::string label_of(const ConfigTable& table) {
   return "";
 }
 
+/// The key that an override means in a table, "" when it means another table: in
+/// method.LABEL.part.key a label ends before any dot.
+std::string key_in(const ConfigTable& table, const Override& change) {
+  if (table.name != change.table) return "";
+  if (change.label.empty() || change.label == label_of(table)) return change.key;
+  const std::string prefix = label_of(table) + ".";
+  const std::string path = change.label + "." + change.key;
+  return path.starts_with(prefix) ? path.substr(prefix.size()) : "";
+}
+
 void apply_override(ConfigTables& tables, const Override& change) {
   bool applied = false;
   for (ConfigTable& table : tables) {
-    if (table.name != change.table) continue;
-    if (!change.label.empty() && label_of(table) != change.label) continue;
-    set_entry(table.entries, {change.key, change.value, change.place});
+    const std::string key = key_in(table, change);
+    if (key.empty()) continue;
+    set_entry(table.entries, {key, change.value, change.place});
     applied = true;
   }
   if (applied) return;
@@ -120,10 +130,6 @@ Options read_table(const ConfigTables& tables, std::string_view name) {
   return read_options<Options>(table.entries, table.place);
 }
 
-std::string_view default_rule(float temperature) {
-  return temperature == 0.0f ? "greedy" : "coupled";
-}
-
 void check_rule(std::string_view rule, float temperature, std::string_view place) {
   const auto names = rule_names();
   if (std::find(names.begin(), names.end(), rule) == names.end()) {
@@ -153,15 +159,16 @@ MethodConfig make_method(const OptionMap& options, std::string_view place, float
   } catch (const Error& error) {
     throw Error("{}: method: {}", place, error.what());
   }
+  if (read.rule.empty()) read.rule = default_rule(*method, temperature);
+  check_rule(read.rule, temperature, place);
   // With the shared keys too, so that `rul` is answered with `rule`.
-  std::vector<OptionDoc> valid = method->describe();
+  std::vector<OptionDoc> valid = valid_options(*method, own, read.rule);
   valid.insert(valid.end(), common.begin(), common.end());
   check_keys(options, valid, place);
 
-  if (read.rule.empty()) read.rule = default_rule(temperature);
-  check_rule(read.rule, temperature, place);
   if (read.name.empty()) read.name = read.method;
-  return {read.name, {read.method, read.rule, read.budget, std::move(own)}};
+  OptionMap of_rule = take_table(own, read.rule);
+  return {read.name, {read.method, read.rule, read.budget, std::move(own), std::move(of_rule)}};
 }
 
 /// Labels stand in tables and in paths of overrides.
@@ -182,11 +189,21 @@ void check_label(const MethodConfig& method, std::span<const MethodConfig> befor
   }
 }
 
-OptionMap with_defaults(const MethodSpec& spec) {
+OptionMap with_defaults(const std::vector<OptionDoc>& docs, const OptionMap& options) {
   OptionMap out;
-  for (const OptionDoc& doc : find_method(spec.method).describe()) {
-    const OptionEntry* given = find_entry(spec.options, doc.key);
+  for (const OptionDoc& doc : docs) {
+    const OptionEntry* given = find_entry(options, doc.key);
     out.push_back({doc.key, given != nullptr ? given->value : parse_value(doc.default_value), ""});
+  }
+  return out;
+}
+
+/// Options of the method and, as `rule.key`, of the rule, every default written out.
+OptionMap dump_spec(const MethodSpec& spec) {
+  OptionMap out = with_defaults(options_of(find_method(spec.method), spec.options), spec.options);
+  for (OptionEntry& entry : with_defaults(find_rule(spec.rule).describe(), spec.rule_options)) {
+    entry.key = fmt::format("{}.{}", spec.rule, entry.key);
+    out.push_back(std::move(entry));
   }
   return out;
 }
@@ -214,7 +231,8 @@ BenchConfig make_bench_config(ConfigTables tables, std::span<const std::string> 
     MethodConfig method =
         make_method(table.entries, table.place, config.sampling.values.temperature);
     check_label(method, config.methods, table.place);
-    if (find_method(method.spec.method).needs_draft_model && config.model.draft.empty()) {
+    if (needs_draft_model(find_method(method.spec.method), method.spec.options) &&
+        config.model.draft.empty()) {
       throw Error("{}: method {} needs a draft model; set `draft` under [model]", table.place,
                   method.spec.method);
     }
@@ -239,10 +257,18 @@ ConfigTables dump_bench_config(const BenchConfig& config) {
   for (const MethodConfig& method : config.methods) {
     MethodOptions common{method.name, method.spec.method, method.spec.rule, method.spec.budget};
     OptionMap entries = dump_options(common);
-    for (OptionEntry& entry : with_defaults(method.spec)) entries.push_back(std::move(entry));
+    for (OptionEntry& entry : dump_spec(method.spec)) entries.push_back(std::move(entry));
     tables.push_back({"method", "", std::move(entries)});
   }
   return tables;
+}
+
+std::vector<OptionDoc> valid_options(const MethodEntry& method, const OptionMap& given,
+                                     std::string_view rule) {
+  std::vector<OptionDoc> docs = options_of(method, given);
+  const auto of_rule = docs_in_table(find_rule(rule).describe(), rule);
+  docs.insert(docs.end(), of_rule.begin(), of_rule.end());
+  return docs;
 }
 
 MethodConfig read_method(std::string_view name_or_file, float temperature) {

@@ -112,6 +112,10 @@ BenchConfig read_bench_config(const std::filesystem::path& path,
 /// The whole config, every default written out: make_bench_config() reads it back the same.
 ConfigTables dump_bench_config(const BenchConfig& config);
 
+/// Every key of a method's own and, as `rule.key`, of its rule.
+std::vector<OptionDoc> valid_options(const MethodEntry& method, const OptionMap& given,
+                                     std::string_view rule);
+
 /// One method for a command line: a method's name, or a TOML file with a [method] table.
 MethodConfig read_method(std::string_view name_or_file, float temperature);
 

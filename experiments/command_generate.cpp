@@ -2,13 +2,9 @@
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/chat_template.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/run_options.h"
@@ -26,10 +22,6 @@ constexpr const char* kExamples =
     "  git diff | coppice generate --model smollm2 --raw --json -\n";
 
 struct GenerateOptions {
-  std::string prompt, prompt_file, input;
-  std::vector<int> prompt_ids;
-  std::string system;
-  bool raw = false;
   int max_new_tokens = 128;
   int context = 0;
   std::vector<std::string> stop;
@@ -39,12 +31,6 @@ struct GenerateOptions {
 
   template <class V>
   void visit(V& v) {
-    v("prompt", prompt, "the user's message, or with --raw the text to go on from");
-    v("prompt_file", prompt_file, "the same, from a file");
-    v("input", input, "- takes it from standard input", OneOf{{"-"}});
-    v("prompt_ids", prompt_ids, "token ids 1,2,3 instead of text");
-    v("system", system, "the system message; empty: the one of the model's template");
-    v("raw", raw, "no chat template; special tokens in the text are parsed");
     v("max_new_tokens", max_new_tokens, "ends the answer", Range{0, 1e7});
     v("context", context, "most tokens of prompt and answer; 0: what the model allows",
       Range{0, 1e7});
@@ -56,43 +42,12 @@ struct GenerateOptions {
   }
 };
 
-std::string read_all(std::istream& in) {
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-std::string prompt_text(const GenerateOptions& options, const CommandLine& line) {
-  const int given = static_cast<int>(line.has("prompt")) +
-                    static_cast<int>(line.has("prompt_file")) + static_cast<int>(line.has("input"));
-  if (given != 1) {
-    throw Error("give the prompt once: --prompt TEXT, --prompt-file FILE, --prompt-ids LIST or -");
-  }
-  std::string text = options.prompt;
-  if (line.has("input")) {
-    text = read_all(std::cin);
-  } else if (line.has("prompt_file")) {
-    std::ifstream in(options.prompt_file, std::ios::binary);
-    if (!in) throw Error("--prompt-file {}: cannot be read", options.prompt_file);
-    text = read_all(in);
-  }
-  if (text.empty()) throw Error("the prompt is empty; give at least one character");
-  return text;
-}
-
-std::vector<int32_t> prompt_tokens(const GenerateOptions& options, const std::string& text,
-                                   const Tokenizer& tokenizer) {
-  if (!options.prompt_ids.empty()) return {options.prompt_ids.begin(), options.prompt_ids.end()};
-  if (options.raw) return tokenizer.encode_prompt(text);
-  std::vector<Message> messages;
-  if (!options.system.empty()) messages.push_back({Role::system, options.system});
-  messages.push_back({Role::user, text});
-  return ChatTemplate(tokenizer).encode(messages);
-}
-
 struct Totals {
   int64_t drafted = 0, accepted = 0;
 };
 
-nlohmann::ordered_json to_json(const Answer& answer, const std::vector<int32_t>& prompt,
+nlohmann::ordered_json to_json(const Answer& answer, const AcceptanceRule& rule,
+                               const std::vector<int32_t>& prompt,
                                std::optional<double> tokens_per_step,
                                std::optional<double> tokens_per_s, bool logprobs) {
   const auto or_null = [](std::optional<double> value) {
@@ -103,6 +58,9 @@ nlohmann::ordered_json to_json(const Answer& answer, const std::vector<int32_t>&
   json["ids"] = answer.ids;
   json["text"] = answer.text;
   json["finish_reason"] = finish_name(answer.finish);
+  json["rule"] = rule.name();
+  json["lossless"] = rule.lossless();
+  json["valid"] = rule.valid();
   json["steps"] = answer.steps;
   json["tokens_per_step"] = or_null(tokens_per_step);
   json["decode_tokens_per_s"] = or_null(tokens_per_s);
@@ -126,7 +84,8 @@ int generate_command(Arguments args) {
   CommandLine line("coppice generate", "Answers one prompt with a model and a decoding method.",
                    kExamples);
   line.add<MethodChoice>("Model and method");
-  line.add<GenerateOptions>("Prompt and answer");
+  line.add<PromptChoice>("Prompt");
+  line.add<GenerateOptions>("Answer");
   line.add<SamplingOptions>("Sampling");
   line.add<BackendChoice>("Machine");
   line.positional("input");
@@ -135,13 +94,14 @@ int generate_command(Arguments args) {
   const auto options = line.read<GenerateOptions>();
   const auto sampling = line.read<SamplingOptions>().params();
   const MethodConfig method = choice.read(sampling.temperature);
-  const std::string text = options.prompt_ids.empty() ? prompt_text(options, line) : std::string();
+  const auto prompt_choice = line.read<PromptChoice>();
+  const std::string text = prompt_choice.text();
   const auto backend = line.read<BackendChoice>().make();
   const LoadedModels models = load_models(choice, *backend);
   const Tokenizer& tokenizer = *models.target.tokenizer;
 
   Request request;
-  request.prompt = prompt_tokens(options, text, tokenizer);
+  request.prompt = prompt_choice.tokens(text, tokenizer);
   request.sampling = sampling;
   request.stop.tokens.assign(tokenizer.stop_ids().begin(), tokenizer.stop_ids().end());
   request.stop.strings = options.stop;
@@ -182,7 +142,8 @@ int generate_command(Arguments args) {
     tokens_per_s = decoded / (answer.decode_ms / 1000.0);
   }
   if (options.json) {
-    fmt::print("{}\n", to_json(answer, prompt, tokens_per_step, tokens_per_s, options.logprobs >= 0)
+    fmt::print("{}\n", to_json(answer, decoder.rule(), prompt, tokens_per_step, tokens_per_s,
+                               options.logprobs >= 0)
                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
@@ -194,12 +155,14 @@ int generate_command(Arguments args) {
     acceptance = 100.0 * static_cast<double>(totals.accepted) / static_cast<double>(totals.drafted);
   }
   fmt::print("\n");
-  fmt::print(stderr,
-             "{}: {} prompt and {} new tokens ({}), first token after {:.0f} ms, then {} tokens/s, "
-             "{} tokens per step, {} of {} drafted accepted\n",
-             decoder.method().name, prompt.size(), answer.ids.size(), finish_name(answer.finish),
-             answer.ttft_ms, figure(tokens_per_s, "{:.1f}"), figure(tokens_per_step, "{:.2f}"),
-             figure(acceptance, "{:.0f} %"), totals.drafted);
+  const std::string_view mark = mark_of(decoder.rule());
+  fmt::print(
+      stderr,
+      "{}{}: {} prompt and {} new tokens ({}), first token after {:.0f} ms, then {} tokens/s, "
+      "{} tokens per step, {} of {} drafted accepted\n",
+      decoder.method().name, mark.empty() ? "" : fmt::format(" ({})", mark), prompt.size(),
+      answer.ids.size(), finish_name(answer.finish), answer.ttft_ms, figure(tokens_per_s, "{:.1f}"),
+      figure(tokens_per_step, "{:.2f}"), figure(acceptance, "{:.0f} %"), totals.drafted);
   return 0;
 }
 

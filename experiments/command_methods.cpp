@@ -7,17 +7,31 @@
 #include "drafters/methods.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
+#include "experiments/methods_markdown.h"
+#include "experiments/report.h"
+#include "experiments/run_folder.h"
 
 namespace coppice {
 namespace {
 
 struct MethodsOptions {
   bool json = false;
+  bool markdown = false;
+  std::string readme;
   template <class V>
   void visit(V& v) {
     v("json", json, "print one JSON object a method");
+    v("markdown", markdown, "print the tables of methods and rules that README shows");
+    v("readme", readme, "file whose tables of methods and rules are replaced");
   }
 };
+
+void print_options(const std::vector<OptionDoc>& options) {
+  for (const OptionDoc& option : options) {
+    fmt::print("    {:<14} {} (default {}, {})\n", option.key, option.help, option.default_value,
+               option.range);
+  }
+}
 
 constexpr Command kCommands[] = {
     {"generate", "answer one prompt", generate_command},
@@ -25,6 +39,8 @@ constexpr Command kCommands[] = {
     {"report", "write a run's report again", report_command},
     {"verify", "prove that a method is lossless", verify_command},
     {"tune", "search settings that depend on the model", tune_command},
+    {"explain", "show how drafts are made and judged, step by step", explain_command},
+    {"replay", "sweep a method over a run's recorded answers, without the model", replay_command},
     {"perplexity", "score how well a model predicts a text", perplexity_command},
     {"tokenize", "cut a text into tokens", tokenize_command},
     {"inspect", "show what a model file holds", inspect_command},
@@ -40,10 +56,21 @@ std::span<const Command> commands() {
 
 int methods_command(Arguments args) {
   CommandLine line("coppice methods", "Lists the decoding methods.",
-                   "  coppice methods\n  coppice methods --json\n");
+                   "  coppice methods\n  coppice methods --json\n"
+                   "  coppice methods --readme README.md\n");
   line.add<MethodsOptions>("Options");
   if (!line.parse(args)) return 0;
-  if (line.read<MethodsOptions>().json) {
+  const auto options = line.read<MethodsOptions>();
+  if (!options.readme.empty()) {
+    const std::string readme = read_whole_file(options.readme);
+    write_whole_file(options.readme, replace_table(readme, "methods", methods_markdown()));
+    return 0;
+  }
+  if (options.markdown) {
+    fmt::print("{}", methods_markdown());
+    return 0;
+  }
+  if (options.json) {
     for (const MethodEntry& method : methods()) {
       nlohmann::ordered_json json = {{"name", method.name},
                                      {"paper", method.paper},
@@ -68,16 +95,15 @@ int methods_command(Arguments args) {
   for (const MethodEntry& method : methods()) {
     fmt::print("{}: {} ({}){}\n", method.name, method.summary, method.paper,
                method.needs_draft_model ? "; needs --draft-model" : "");
-    for (const OptionDoc& option : method.describe()) {
-      fmt::print("    {:<14} {} (default {}, {})\n", option.key, option.help, option.default_value,
-                 option.range);
-    }
+    print_options(method.describe());
   }
-  fmt::print("\nA method is lossless under a lossless acceptance rule:");
-  for (std::string_view name : rule_names()) {
-    fmt::print("  {} ({})", name, make_rule(name)->lossless() ? "lossless" : "lossy");
+  fmt::print("\nA method is lossless under a lossless acceptance rule:\n\n");
+  for (const RuleEntry& rule : rules()) {
+    const std::string_view mark = mark_of(*rule.make({}));
+    fmt::print("{}: {} ({}); {}\n", rule.name, rule.summary, rule.paper,
+               mark.empty() ? "lossless" : mark);
+    print_options(docs_in_table(rule.describe(), rule.name));
   }
-  fmt::print("\n");
   return 0;
 }
 

@@ -26,5 +26,7 @@ int tokenize_command(Arguments args);
 int inspect_command(Arguments args);
 int methods_command(Arguments args);
 int datastore_command(Arguments args);
+int explain_command(Arguments args);
+int replay_command(Arguments args);
 
 }  // namespace coppice

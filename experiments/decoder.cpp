@@ -22,10 +22,11 @@ CostCurve& LoadedModel::costs(Backend& backend) const {
 Decoder::Decoder(const MethodSpec& spec, const LoadedModel& target, const LoadedModel* draft,
                  Backend& backend, EngineLimits limits, float temperature)
     : method_(&find_method(spec.method)) {
-  if (method_->needs_draft_model && draft == nullptr) {
+  if (needs_draft_model(*method_, spec.options) && draft == nullptr) {
     throw Error("method '{}' needs a draft model; give one with --draft-model FILE", spec.method);
   }
-  rule_ = make_rule(!spec.rule.empty() ? spec.rule : temperature == 0 ? "greedy" : "coupled");
+  rule_ = make_rule(!spec.rule.empty() ? spec.rule : default_rule(*method_, temperature),
+                    spec.rule_options);
   MethodParts parts;
   parts.target = target.model.get();
   parts.tokenizer = target.tokenizer.get();

@@ -48,9 +48,10 @@ void visit_budget(Visitor& v, int& budget) {
 
 struct MethodSpec {
   std::string method = "autoregressive";
-  std::string rule;  // "": greedy at temperature 0, coupled above
+  std::string rule;  // "": the method's own, or greedy at temperature 0, coupled above
   int budget = kBudgetAuto;
   OptionMap options;
+  OptionMap rule_options;
 };
 
 /// Owns the drafter, the rule and the engine of one method; the models and the backend outlive it.

@@ -78,7 +78,8 @@ ordered_json make_manifest(const BenchConfig& config, const LoadedModel& target,
     out["arms"].push_back({{"name", arm.name},
                            {"method", arm.method},
                            {"rule", arm.rule},
-                           {"lossless", arm.lossless}});
+                           {"lossless", arm.lossless},
+                           {"valid", arm.valid}});
   }
   out["config"] = config_to_json(dump_bench_config(portable));
   for (const Prompt* prompt : prompts) out["prompts"].push_back(prompt->id);
@@ -89,7 +90,8 @@ std::vector<ArmInfo> arms_of(const ordered_json& manifest, std::string_view plac
   std::vector<ArmInfo> arms;
   try {
     for (const auto& arm : manifest.at("arms")) {
-      arms.push_back({arm.at("name"), arm.at("method"), arm.at("rule"), arm.at("lossless")});
+      arms.push_back({arm.at("name"), arm.at("method"), arm.at("rule"), arm.at("lossless"),
+                      arm.value("valid", true)});
     }
   } catch (const nlohmann::json::exception&) {
     arms.clear();

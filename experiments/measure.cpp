@@ -50,7 +50,7 @@ Measurement::Measurement(const BenchConfig& config, const LoadedModel& target,
     const bool is_baseline = arm == 0;
     arms_.push_back({is_baseline ? std::string(kBaselineName) : config.methods[arm - 1].name,
                      specs_[arm].method, std::string(decoder->rule().name()),
-                     decoder->rule().lossless()});
+                     decoder->rule().lossless(), decoder->rule().valid()});
   }
 }
 
@@ -122,6 +122,7 @@ ArmResult Measurement::decode(Decoder& decoder, int arm, std::span<const Prompt*
     row.category = prompt->category;
     row.arm = arms_[static_cast<size_t>(arm)].name;
     row.prompt_tokens = static_cast<int>(prompt->ids.size());
+    if (arm == 0) row.prompt_ids = prompt->ids;
     try {
       row_of[engine.submit(make_request(*prompt, max_new_tokens))] = result.rows.size();
     } catch (const Error& error) {

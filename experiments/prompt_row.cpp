@@ -44,15 +44,15 @@ void visit_row(Row& row, Field&& field) {
   field("judge_ms", row.phase.judge);
   field("other_ms", row.phase.other);
   field("ids", row.ids);
+  field("prompt_ids", row.prompt_ids);
 }
 
-/// Adds one to the first `count` places.
+}  // namespace
+
 void count_first(std::vector<int64_t>& at, int count) {
   if (static_cast<size_t>(count) > at.size()) at.resize(static_cast<size_t>(count));
   std::for_each_n(at.begin(), count, [](int64_t& n) { ++n; });
 }
-
-}  // namespace
 
 void add_step(PromptRow& row, const StepRecord& step) {
   if (step.prefill) return;
@@ -99,12 +99,14 @@ int match_length(const PromptRow& row, const StepRecord& step) {
 ordered_json row_to_json(const PromptRow& row) {
   ordered_json out;
   visit_row(row, [&](const char* key, const auto& member) { out[key] = member; });
+  if (row.prompt_ids.empty()) out.erase("prompt_ids");
   return out;
 }
 
 PromptRow row_from_json(const json& json, std::string_view place) {
   PromptRow row;
   visit_row(row, [&](const char* key, auto& member) {
+    if (std::string_view(key) == "prompt_ids" && !json.contains(key)) return;
     try {
       json.at(key).get_to(member);
     } catch (const nlohmann::json::exception&) {

@@ -25,12 +25,13 @@ struct PromptRow {
   std::string error;   // not empty: the answer failed, and the row counts for nothing
   std::string finish;  // "stop", "length", "context"
   int prompt_tokens = 0;
-  std::vector<int32_t> ids;  // emitted
-  double ttft_ms = 0;        // first pass to first token
-  double latency_ms = 0;     // first token to last
-  double decode_ms = 0;      // decode steps; a step's time is shared by the sequences in it
-  int decode_tokens = 0;     // emitted by decode steps
-  int steps = 0;             // target passes
+  std::vector<int32_t> ids;         // emitted
+  std::vector<int32_t> prompt_ids;  // in the baseline's rows alone: the other arms' are the same
+  double ttft_ms = 0;               // first pass to first token
+  double latency_ms = 0;            // first token to last
+  double decode_ms = 0;             // decode steps; a step's time is shared by the sequences in it
+  int decode_tokens = 0;            // emitted by decode steps
+  int steps = 0;                    // target passes
   int steps_without_draft = 0;
   int64_t rows = 0;  // rows of the target's passes
   int64_t drafted = 0, probes = 0;
@@ -48,6 +49,8 @@ struct PromptRow {
   std::vector<double> pass_ms;   // entry n: a pass over n + 1 rows at the answer's middle
 };
 
+/// Adds one to the first `count` places: a step that reached, or accepted, so many positions.
+void count_first(std::vector<int64_t>& at, int count);
 void add_step(PromptRow& row, const StepRecord& step);
 /// How far down a step's proposed tree the answer goes: what hindsight would have kept.
 /// `row.ids` is whole.

@@ -29,7 +29,7 @@ constexpr std::string_view kDefinitions = R"(## Definitions
 
 **The budget `auto`** keeps the proposed nodes whose expected tokens are worth their time. **Predicted** is the speedup that its own expectations come to, the **clairvoyant bound** what the same proposals would have given had each been cut with hindsight, under the cost curve measured in this run and with drafting free (batch 1 only).
 
-**Identical** is the share of prompts whose token ids equal the baseline's. A lossless method under `greedy` or `coupled` has 100 %; `rejection` keeps the distribution, not the text. n/a: there was nothing to compute it from.
+**Identical** is the share of prompts whose token ids equal the baseline's. A lossless method under `greedy` or `coupled` has 100 %; `rejection` keeps the distribution, not the text. Rules marked **lossy** change what is emitted; an arm marked **invalid** had its acceptance forced, so that its times are real and its text means nothing. n/a: there was nothing to compute it from.
 )";
 
 std::string number(const std::optional<double>& value, int digits) {
@@ -216,7 +216,10 @@ std::string headline_table(const Summary& summary) {
              number(summary.baseline.tokens_per_step, 2),
              summary.baseline.prompts > 0 ? "100.0 %" : "n/a"});
   for (const MethodSummary& method : summary.methods) {
-    table.add({method.arm.name, method.arm.rule + (method.arm.lossless ? "" : " (lossy)"),
+    const std::string_view mark = !method.arm.valid      ? " (invalid)"
+                                  : !method.arm.lossless ? " (lossy)"
+                                                         : "";
+    table.add({method.arm.name, fmt::format("{}{}", method.arm.rule, mark),
                speedup_text(method.speedup), number(method.decode_tokens_per_s, 1),
                number(method.tokens_per_step, 2), percent(method.identical_rate)});
   }

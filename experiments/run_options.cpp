@@ -1,10 +1,22 @@
 // See run_options.h.
 #include "experiments/run_options.h"
 
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "core/chat_template.h"
 #include "experiments/model_files.h"
 #include "experiments/toml_source.h"
 
 namespace coppice {
+namespace {
+
+std::string read_all(std::istream& in) {
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace
 
 std::unique_ptr<Backend> BackendChoice::make() const {
   return make_backend({.name = backend, .threads = threads, .target = target});
@@ -22,14 +34,52 @@ MethodConfig MethodChoice::read(float temperature) const {
     config.spec.options.push_back({key, parse_value(assignment.substr(equals + 1)), "--set"});
   }
   const MethodEntry& entry = find_method(config.spec.method);
-  check_keys(config.spec.options, entry.describe(), config.spec.method);
-  if (!rule.empty()) config.spec.rule = rule;
-  if (!config.spec.rule.empty()) make_rule(config.spec.rule);
+  if (!rule.empty() && rule != config.spec.rule) {
+    config.spec.rule = rule;
+    config.spec.rule_options.clear();
+  }
+  check_keys(config.spec.options, valid_options(entry, config.spec.options, config.spec.rule),
+             config.spec.method);
+  for (OptionEntry& given : take_table(config.spec.options, config.spec.rule)) {
+    std::erase_if(config.spec.rule_options,
+                  [&](const OptionEntry& old) { return old.key == given.key; });
+    config.spec.rule_options.push_back(std::move(given));
+  }
+  make_rule(config.spec.rule, config.spec.rule_options);
   if (budget != kBudgetAuto) config.spec.budget = budget;
-  if (entry.needs_draft_model && draft_model.empty()) {
+  if (needs_draft_model(entry, config.spec.options) && draft_model.empty()) {
     throw Error("method {} needs a draft model; give one with --draft-model", config.spec.method);
   }
   return config;
+}
+
+std::string PromptChoice::text() const {
+  const int given = static_cast<int>(!prompt.empty()) + static_cast<int>(!prompt_file.empty()) +
+                    static_cast<int>(!input.empty()) + static_cast<int>(!prompt_ids.empty());
+  if (given != 1) {
+    throw Error("give the prompt once: --prompt TEXT, --prompt-file FILE, --prompt-ids LIST or -");
+  }
+  if (!prompt_ids.empty()) return "";
+  std::string text = prompt;
+  if (!input.empty()) {
+    text = read_all(std::cin);
+  } else if (!prompt_file.empty()) {
+    std::ifstream in(prompt_file, std::ios::binary);
+    if (!in) throw Error("--prompt-file {}: cannot be read", prompt_file);
+    text = read_all(in);
+  }
+  if (text.empty()) throw Error("the prompt is empty; give at least one character");
+  return text;
+}
+
+std::vector<int32_t> PromptChoice::tokens(const std::string& text,
+                                          const Tokenizer& tokenizer) const {
+  if (!prompt_ids.empty()) return {prompt_ids.begin(), prompt_ids.end()};
+  if (raw) return tokenizer.encode_prompt(text);
+  std::vector<Message> messages;
+  if (!system.empty()) messages.push_back({Role::system, system});
+  messages.push_back({Role::user, text});
+  return ChatTemplate(tokenizer).encode(messages);
 }
 
 LoadedModels load_models(const MethodChoice& choice, Backend& backend) {

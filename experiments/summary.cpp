@@ -92,37 +92,6 @@ std::vector<const PromptRow*> side(std::span<const Pair> pairs, const PromptRow*
   return out;
 }
 
-/// The best ratio of tokens to time that the proposals allow, against one token a pass: each step
-/// keeps the first nodes of what the answer held. Dinkelbach 1967: with the ratio so far as the
-/// price of time every step chooses for itself, until the ratio stays.
-std::optional<double> clairvoyant_speedup(std::span<const Pair> pairs) {
-  double speedup = 1.0;
-  bool any = false;
-  for (int round = 0; round < 20; ++round) {
-    double plain_ms = 0, chosen_ms = 0;  // of the same tokens
-    for (const Pair& pair : pairs) {
-      const std::vector<double>& pass = pair.method->pass_ms;
-      for (const int match : pair.method->matches) {
-        any = true;
-        int best = 0;
-        const auto worth = [&](int kept) {
-          return (1 + kept) * pass[0] - speedup * pass[static_cast<size_t>(kept)];
-        };
-        for (int kept = 1; kept <= match; ++kept) {
-          if (worth(kept) > worth(best)) best = kept;
-        }
-        plain_ms += (1 + best) * pass[0];
-        chosen_ms += pass[static_cast<size_t>(best)];
-      }
-    }
-    const double next = any ? plain_ms / chosen_ms : 0.0;
-    if (!any || next - speedup < 1e-9) break;
-    speedup = next;
-  }
-  if (!any) return std::nullopt;
-  return speedup;
-}
-
 CategorySummary summarise_category(std::span<const Pair> pairs) {
   const ArmSummary sums = sum_rows(side(pairs, &Pair::method), {});
   return {sums.prompts, speedup_of(pairs), sums.tokens_per_step};
@@ -145,7 +114,9 @@ MethodSummary summarise_method(std::span<const Pair> pairs, const ArmInfo& arm) 
   out.predicted_speedup = quotient(expected_plain_ms, expected_ms);
   if (out.predicted_speedup) {
     out.proposed_per_step = quotient(proposed, static_cast<double>(out.steps));
-    out.clairvoyant_speedup = clairvoyant_speedup(pairs);
+    std::vector<Hindsight> answers;
+    for (const Pair& pair : pairs) answers.push_back({pair.method->matches, pair.method->pass_ms});
+    out.clairvoyant_speedup = clairvoyant_speedup(answers);
   }
   std::map<std::string, std::vector<Pair>> by_category;
   for (const Pair& pair : pairs) {
@@ -191,26 +162,58 @@ ordered_json method_to_json(const MethodSummary& method) {
     phases = {
         {"draft", ms->draft}, {"target", ms->target}, {"judge", ms->judge}, {"other", ms->other}};
   }
-  return {{"name", method.arm.name},
-          {"rule", method.arm.rule},
-          {"lossless", method.arm.lossless},
-          {"speedup", speedup_to_json(method.speedup)},
-          {"tokens_per_step", or_null(method.tokens_per_step)},
-          {"acceptance_by_position", std::move(positions)},
-          {"drafted", method.drafted},
-          {"accepted", method.accepted},
-          {"proposed_per_step", or_null(method.proposed_per_step)},
-          {"predicted_speedup", or_null(method.predicted_speedup)},
-          {"clairvoyant_speedup", or_null(method.clairvoyant_speedup)},
-          {"rows_per_step", or_null(method.rows_per_step)},
-          {"step_cost_ratio", or_null(method.step_cost_ratio)},
-          {"phase_ms", std::move(phases)},
-          {"identical_rate", or_null(method.identical_rate)},
-          {"decode_tokens_per_s", or_null(method.decode_tokens_per_s)},
-          {"by_category", std::move(categories)}};
+  ordered_json out = {{"name", method.arm.name},
+                      {"rule", method.arm.rule},
+                      {"lossless", method.arm.lossless},
+                      {"speedup", speedup_to_json(method.speedup)},
+                      {"tokens_per_step", or_null(method.tokens_per_step)},
+                      {"acceptance_by_position", std::move(positions)},
+                      {"drafted", method.drafted},
+                      {"accepted", method.accepted},
+                      {"proposed_per_step", or_null(method.proposed_per_step)},
+                      {"predicted_speedup", or_null(method.predicted_speedup)},
+                      {"clairvoyant_speedup", or_null(method.clairvoyant_speedup)},
+                      {"rows_per_step", or_null(method.rows_per_step)},
+                      {"step_cost_ratio", or_null(method.step_cost_ratio)},
+                      {"phase_ms", std::move(phases)},
+                      {"identical_rate", or_null(method.identical_rate)},
+                      {"decode_tokens_per_s", or_null(method.decode_tokens_per_s)},
+                      {"by_category", std::move(categories)}};
+  if (!method.arm.valid) out["valid"] = false;
+  return out;
 }
 
 }  // namespace
+
+// Dinkelbach 1967: with the ratio so far as the price of time every step chooses for itself, until
+// the ratio stays.
+std::optional<double> clairvoyant_speedup(std::span<const Hindsight> answers) {
+  double speedup = 1.0;
+  bool any = false;
+  for (int round = 0; round < 20; ++round) {
+    double plain_ms = 0, chosen_ms = 0;  // of the same tokens
+    for (const Hindsight& answer : answers) {
+      const std::span<const double> pass = answer.pass_ms;
+      for (const int match : answer.matches) {
+        any = true;
+        int best = 0;
+        const auto worth = [&](int kept) {
+          return (1 + kept) * pass[0] - speedup * pass[static_cast<size_t>(kept)];
+        };
+        for (int kept = 1; kept <= match; ++kept) {
+          if (worth(kept) > worth(best)) best = kept;
+        }
+        plain_ms += (1 + best) * pass[0];
+        chosen_ms += pass[static_cast<size_t>(best)];
+      }
+    }
+    const double next = any ? plain_ms / chosen_ms : 0.0;
+    if (!any || next - speedup < 1e-9) break;
+    speedup = next;
+  }
+  if (!any) return std::nullopt;
+  return speedup;
+}
 
 Summary summarise(std::span<const PromptRow> rows, std::span<const ArmInfo> arms) {
   COPPICE_CHECK(!arms.empty());

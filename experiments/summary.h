@@ -21,6 +21,7 @@ namespace coppice {
 struct ArmInfo {
   std::string name, method, rule;
   bool lossless = true;
+  bool valid = true;  // false: acceptance was forced
 };
 
 struct Divergence {
@@ -71,6 +72,15 @@ struct Summary {
   std::vector<MethodSummary> methods;
   std::vector<FailedRow> failures;
 };
+
+/// Steps of one answer, and what their passes cost.
+struct Hindsight {
+  std::span<const int> matches;     // a step each: proposed nodes in a row that the answer holds
+  std::span<const double> pass_ms;  // entry n: a pass over n + 1 rows
+};
+/// The best ratio of tokens to time that the proposals allow, against one token a pass: each step
+/// keeps the first nodes of what the answer held. None where there was no step.
+std::optional<double> clairvoyant_speedup(std::span<const Hindsight> answers);
 
 /// `arms[0]` is the baseline. A prompt without a good baseline row counts for no method.
 Summary summarise(std::span<const PromptRow> rows, std::span<const ArmInfo> arms);

@@ -54,7 +54,7 @@ OptionValue to_option_value(const toml::node& node, std::string_view key, std::s
     throw Error("{}: {}: the list mixes kinds; give numbers only or texts only", place, quote(key));
   }
   if (node.is_table()) {
-    throw Error("{}: {}: tables nest one level deep; give a plain value", place, quote(key));
+    throw Error("{}: {}: a table too deep; tables nest as far as [method.part]", place, quote(key));
   }
   throw Error("{}: {}: dates and times are not used; put it in quotes", place, quote(key));
 }
@@ -67,10 +67,19 @@ struct Ordered {
 
 OptionMap to_entries(const toml::table& table, std::string_view name) {
   std::vector<Ordered> found;
-  for (auto&& [key, node] : table) {
+  const auto add = [&](const toml::key& key, const toml::node& node, std::string_view prefix) {
     const std::string place = place_of(name, key.source());
-    found.push_back({key.source().begin,
-                     {std::string(key.str()), to_option_value(node, key.str(), place), place}});
+    found.push_back(
+        {key.source().begin,
+         {fmt::format("{}{}", prefix, key.str()), to_option_value(node, key.str(), place), place}});
+  };
+  for (auto&& [key, node] : table) {
+    if (const toml::table* inner = node.as_table()) {  // part.key = VALUE
+      const std::string prefix = fmt::format("{}.", key.str());
+      for (auto&& [inner_key, inner_node] : *inner) add(inner_key, inner_node, prefix);
+    } else {
+      add(key, node, "");
+    }
   }
   std::sort(found.begin(), found.end(),
             [](const Ordered& a, const Ordered& b) { return a.at < b.at; });
@@ -102,7 +111,7 @@ ConfigTables parse_toml(std::string_view text, std::string_view name) {
     throw Error("{}: {} bytes; a config has at most {}", name, text.size(), kLongestConfig);
   }
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
-    throw Error("{}: more than {} dots; a config nests one level deep", name, kMostDots);
+    throw Error("{}: more than {} dots; a config nests two levels deep", name, kMostDots);
   }
   const toml::table root = parse(text, name);
   struct OrderedTable {

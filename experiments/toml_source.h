@@ -1,5 +1,6 @@
 // TOML text as flat tables of options, each entry with its file and line, and the overrides of a
 // command line. Values are booleans, integers, numbers, texts and lists of one kind of these.
+// A table inside a table ([method.part], or part.key = VALUE) gives entries `part.key`.
 //
 //   ConfigTables tables = read_toml("configs/quickstart.toml");
 //   Override seed = parse_override("bench.seed=7");
@@ -22,7 +23,7 @@ struct ConfigTable {
 /// In file order; `[[method]]` gives one table an element, all of one name.
 using ConfigTables = std::vector<ConfigTable>;
 
-/// Throws Error "name:line: what; remedy" for what is not TOML, nested tables, dates, mixed lists.
+/// Throws Error "name:line: what; remedy" for what is not TOML, deeper tables, dates, mixed lists.
 ConfigTables parse_toml(std::string_view text, std::string_view name);
 /// The same for a file; a file that cannot be read, or is no config by its size, is an Error too.
 /// Messages and places name the file without its folders.

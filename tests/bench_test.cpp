@@ -12,9 +12,11 @@
 #include <set>
 
 #include "core/file_hash.h"
+#include "drafters/methods.h"
 #include "experiments/manifest.h"
 #include "experiments/progress.h"
 #include "experiments/prompt_row.h"
+#include "experiments/replay.h"
 #include "experiments/workload.h"
 #include "kernels/base/error.h"
 #include "tests/tiny_gguf.h"
@@ -358,6 +360,57 @@ TEST_F(BenchRun, ABatchOfTwoGivesTheSameIds) {
     return out;
   };
   EXPECT_EQ(ids("out"), ids("batched"));
+}
+
+// Steps, rows and acceptance of every arm that sees ids alone, to the last one.
+TEST_F(BenchRun, ReplayedWithoutTheModelGivesItsOwnCounts) {
+  write_config("[[method]]\nname = \"long\"\nmethod = \"prompt_lookup\"\nbudget = 5\n");
+  write_prompts(false);
+  BenchRequest asked = request();
+  asked.overrides = {"bench.max_new_tokens=60", "bench.backend=\"cpu\"", "bench.threads=1",
+                     "method.prompt_lookup.budget=\"all\"", "method.jacobi.budget=0"};
+  ASSERT_EQ(run_bench(asked), 0);
+  const RecordedRun run = read_recorded_run(scratch_ / "out");
+  ASSERT_EQ(run.answers.size(), 2u);
+  for (const auto& [arm, length, budget] :
+       {std::tuple{"prompt_lookup", int64_t{2}, -1}, {"long", int64_t{10}, 5}}) {
+    PromptRow sum;
+    for (const std::string& line : lines_of(scratch_ / "out" / "prompts.jsonl")) {
+      const PromptRow row = row_from_json(json::parse(line), "");
+      if (row.arm != arm) continue;
+      sum.steps += row.steps;
+      sum.decode_tokens += row.decode_tokens;
+      sum.rows += row.rows;
+      sum.drafted += row.drafted;
+      sum.accepted += row.accepted;
+      for (size_t i = 0; i < row.reached_at.size(); ++i) {
+        sum.reached_at.resize(std::max(sum.reached_at.size(), i + 1));
+        sum.reached_at[i] += row.reached_at[i];
+      }
+    }
+    const OptionMap options = {{"draft_length", length, "test"}};
+    const ReplayTotals replayed = replay_answers(
+        run, [&] { return find_method("prompt_lookup").make(options, {}); }, budget);
+    EXPECT_GT(sum.accepted, 20) << arm;
+    EXPECT_EQ(replayed.steps, sum.steps) << arm;
+    EXPECT_EQ(replayed.emitted, sum.decode_tokens) << arm;
+    EXPECT_EQ(replayed.rows, sum.rows) << arm;
+    EXPECT_EQ(replayed.drafted, sum.drafted) << arm;
+    EXPECT_EQ(replayed.accepted, sum.accepted) << arm;
+    EXPECT_EQ(replayed.reached_at, sum.reached_at) << arm;
+  }
+  EXPECT_THAT(error_of([&] {
+                replay_answers(
+                    run, [] { return find_method("jacobi").make({}, {}); }, -1);
+              }),
+              HasSubstr("token ids alone"));
+  // The oracle knows these answers.
+  const OptionMap options = {{"answers", (scratch_ / "out" / "prompts.jsonl").string(), "test"},
+                             {"depth", int64_t{3}, "test"}};
+  const ReplayTotals best = replay_answers(
+      run, [&] { return find_method("oracle").make(options, {}); }, -1);
+  EXPECT_EQ(best.accepted, best.drafted);
+  EXPECT_EQ(best.reached_at, best.accepted_at);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST(Toml, ErrorsNameFileAndLineOnOneLine) {
 }
 
 TEST(Toml, WhatConfigsDoNotUseIsRefused) {
-  EXPECT_THAT(parse_error("[a.b]\nc = 1\n"), HasSubstr("tables nest one level deep"));
+  EXPECT_THAT(parse_error("[a.b.c]\nd = 1\n"), HasSubstr("c.toml:1: 'c': a table too deep"));
   EXPECT_THAT(parse_error("[a]\nd = 2026-11-30\n"), HasSubstr("c.toml:2: 'd': dates"));
   EXPECT_THAT(parse_error("[a]\nd = [1, 'x']\n"), HasSubstr("c.toml:2: 'd': the list mixes"));
   EXPECT_THAT(parse_error(std::string(70'000, '#')), HasSubstr("at most 65536"));
@@ -80,9 +80,25 @@ TEST(Toml, WhatConfigsDoNotUseIsRefused) {
 TEST(Toml, ADeeplyDottedKeyEndsInAnError) {
   std::string text = "a";
   while (text.size() < 4'000) text += ".a";
-  EXPECT_THAT(parse_error(text + " = 1\n"), HasSubstr("tables nest one level deep"));
+  EXPECT_THAT(parse_error(text + " = 1\n"), HasSubstr("a table too deep"));
   while (text.size() < 65'000) text += ".a";
-  EXPECT_THAT(parse_error(text + " = 1\n"), HasSubstr("a config nests one level deep"));
+  EXPECT_THAT(parse_error(text + " = 1\n"), HasSubstr("a config nests two levels deep"));
+}
+
+// `part.key` and a table [method.part] say the same.
+TEST(Toml, ATableInsideATableGivesDottedKeys) {
+  const ConfigTables tables =
+      parse_toml("[[m]]\nb = 1\np.k = 2\n[m.q]\nk = [3]\n[[m]]\nc = 4\n", "c.toml");
+  ASSERT_EQ(tables.size(), 2u);
+  ASSERT_EQ(tables[0].entries.size(), 3u);
+  EXPECT_EQ(tables[0].entries[1].key, "p.k");
+  EXPECT_EQ(tables[0].entries[2].key, "q.k");
+  EXPECT_EQ(tables[0].entries[2].place, "c.toml:5");
+  OptionMap map = tables[0].entries;
+  const OptionMap inner = take_table(map, "p");
+  ASSERT_EQ(inner.size(), 1u);
+  EXPECT_EQ(inner[0].key, "k");
+  EXPECT_EQ(map.size(), 2u);
 }
 
 TEST(Toml, AFileThatCannotBeReadIsAnError) {
@@ -264,6 +280,30 @@ TEST(BenchConfig, WhatIsDumpedReadsBackTheSame) {
   const auto again = read_bench_config(path, {});
   EXPECT_EQ(config_to_json(dump_bench_config(again)), json);
   std::filesystem::remove(path);
+}
+
+// A part's options and a rule's stand under their names, in files, overrides and manifests alike.
+TEST(BenchConfig, PartsAndRulesHaveTheirOwnOptions) {
+  const std::string text =
+      "[[method]]\nmethod = 'cascade'\nrule = 'typical'\nmethods = ['jacobi', 'prompt_lookup']\n"
+      "prompt_lookup.draft_length = 3\ntypical.delta = 0.5\n";
+  const auto config = config_of(text, {"method.cascade.jacobi.draft_length=2"});
+  const auto json = config_to_json(dump_bench_config(config));
+  EXPECT_EQ(json["method"][0]["prompt_lookup.draft_length"], 3);
+  EXPECT_EQ(json["method"][0]["prompt_lookup.max_ngram"], 3);
+  EXPECT_EQ(json["method"][0]["jacobi.draft_length"], 2);
+  EXPECT_EQ(json["method"][0]["typical.delta"], 0.5);
+  EXPECT_EQ(json["method"][0]["typical.epsilon"], 0.09);
+  ASSERT_EQ(config.methods[0].spec.rule_options.size(), 1u);
+  EXPECT_EQ(config.methods[0].spec.rule_options[0].key, "delta");
+  EXPECT_THAT(config_error(text + "prompt_lookup.draft_lenght = 3\n"),
+              HasSubstr("did you mean 'prompt_lookup.draft_length'?"));
+  EXPECT_THAT(config_error(text + "lookahead.window = 3\n"), HasSubstr("unknown key"));
+  EXPECT_THAT(config_error(text + "threshold.gap = 3\n"), HasSubstr("unknown key"));
+  EXPECT_THAT(config_error("[[method]]\nmethod = 'cascade'\nmethods = ['draft_model']\n"),
+              HasSubstr("needs a draft model"));
+  EXPECT_THAT(config_error("[[method]]\nmethod = 'cascade'\nmethods = ['cascade']\n"),
+              HasSubstr("drafts nothing of its own"));
 }
 
 TEST(BenchConfig, WhatIsNoManifestIsRefused) {

@@ -127,7 +127,7 @@ class EverythingDrafter : public Drafter {
     };
     const int from = std::max(state.head_fed, static_cast<int>(job.tokens.size()) - 120);
     if (from > state.head_fed) return std::vector<float>(kVocabulary, 0.0f);
-    const std::vector<float> logits = feed(*job.cache, job.sequence, from, target_.layers());
+    const std::vector<float> logits = feed(*job.cache, job.sequence, from, job.first_layer);
     state.head_fed = static_cast<int>(job.tokens.size());
     if (job.tokens.size() < 100) {
       KVCache own(backend_, head_.kv_shapes(), 8);

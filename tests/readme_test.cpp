@@ -1,7 +1,13 @@
-// README's example method, compiled from README itself, decodes losslessly.
+// README's example method, compiled from README itself, decodes losslessly; its tables of methods
+// and rules are those of the lists.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "decoding/engine.h"
+#include "experiments/methods_markdown.h"
+#include "experiments/report.h"
+#include "experiments/run_folder.h"
 #include "readme_example.h"  // written by tests/CMakeLists.txt
 #include "tests/tiny_model.h"
 
@@ -31,6 +37,13 @@ TEST(Readme, TheExampleMethodIsLossless) {
   EXPECT_EQ(decode(&drafter, &drafted), decode(nullptr, &none));
   EXPECT_EQ(none, 0);
   EXPECT_GT(drafted, 0);
+}
+
+TEST(Readme, TheTablesOfMethodsAndRulesAreCurrent) {
+  const std::string readme =
+      read_whole_file(std::filesystem::path(COPPICE_SOURCE_DIR) / "README.md");
+  EXPECT_TRUE(replace_table(readme, "methods", methods_markdown()) == readme)
+      << "run: coppice methods --readme README.md";
 }
 
 }  // namespace

@@ -357,6 +357,9 @@ TEST(Report, ALossyRuleIsMarked) {
   arms[1].lossless = false;
   const auto rows = scripted_rows();
   EXPECT_THAT(headline_table(summarise(rows, arms)), HasSubstr("| typical (lossy) |"));
+  arms[1].valid = false;
+  EXPECT_THAT(headline_table(summarise(rows, arms)), HasSubstr("| typical (invalid) |"));
+  EXPECT_EQ(summary_to_json(summarise(rows, arms), manifest())["methods"][0]["valid"], false);
 }
 
 TEST(Report, AReadmesTableIsReplacedBetweenItsMarkers) {

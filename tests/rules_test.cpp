@@ -23,8 +23,17 @@ using test::sampled_chain_of_two;
 using test::toy_with;
 
 class EveryRule : public ::testing::TestWithParam<std::string_view> {};
+class LosslessRule : public ::testing::TestWithParam<std::string_view> {};
 
-TEST_P(EveryRule, IsCertified) {
+std::vector<std::string_view> lossless_rules() {
+  std::vector<std::string_view> names;
+  for (const RuleEntry& rule : rules()) {
+    if (rule.make({})->lossless()) names.push_back(rule.name);
+  }
+  return names;
+}
+
+TEST_P(LosslessRule, IsCertified) {
   const auto rule = make_rule(GetParam());
   EXPECT_EQ(rule->name(), GetParam());
   const Certificate certificate = certify_rule(*rule);
@@ -52,8 +61,19 @@ TEST_P(EveryRule, NeverWalksIntoAProbe) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, ::testing::ValuesIn(rule_names()),
-                         [](const auto& tested) { return std::string(tested.param); });
+const auto name_of = [](const auto& tested) { return std::string(tested.param); };
+INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, ::testing::ValuesIn(rule_names()), name_of);
+INSTANTIATE_TEST_SUITE_P(Rules, LosslessRule, ::testing::ValuesIn(lossless_rules()), name_of);
+
+TEST(Rules, MarkWhatTheyDoToTheText) {
+  EXPECT_THAT(lossless_rules(), ::testing::ElementsAre("greedy", "coupled", "rejection"));
+  EXPECT_EQ(mark_of(*make_rule("rejection")), "");
+  EXPECT_EQ(mark_of(*make_rule("typical")), "lossy");
+  EXPECT_EQ(mark_of(*make_rule("threshold")), "lossy");
+  EXPECT_EQ(mark_of(*make_rule("forced")), "invalid");
+  EXPECT_THROW(make_rule("typical", {{"epsilom", 0.1, "--set"}}), Error);
+  EXPECT_THROW(make_rule("greedy", {{"epsilon", 0.1, "--set"}}), Error);
+}
 
 TEST(MakeRule, NamesTheRulesThereAre) {
   try {
@@ -61,7 +81,7 @@ TEST(MakeRule, NamesTheRulesThereAre) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(),
-                ::testing::AllOf(::testing::HasSubstr("typcal"), ::testing::HasSubstr("coupled")));
+                ::testing::AllOf(::testing::HasSubstr("typcal"), ::testing::HasSubstr("typical")));
   }
 }
 

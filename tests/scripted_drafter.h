@@ -1,5 +1,4 @@
-// A drafter that does what a test tells it, so that every pattern of accepts and rejects can be
-// forced.
+// The scripted drafter with ears: a test sees what it was shown and what it had to forget.
 //
 //   ScriptedDrafter drafter(4, [&](DraftJob& job) { job.tree->add({.parent = 0, .token = 7}); });
 #pragma once
@@ -8,33 +7,26 @@
 #include <utility>
 #include <vector>
 
-#include "decoding/drafter.h"
+#include "drafters/scripted.h"
 
 namespace coppice::test {
 
-class ScriptedDrafter : public Drafter {
+class ScriptedDrafter : public Scripted {
  public:
-  using Script = std::function<void(DraftJob&)>;
-  ScriptedDrafter(int most_nodes, Script script)
-      : needs_{.most_nodes = most_nodes}, script_(std::move(script)) {}
+  using Scripted::Scripted;
 
-  Needs needs() const override { return needs_; }
   void observe(std::span<const Observation> observations) override {
     if (on_observe) {
       for (const Observation& seen : observations) on_observe(seen);
     }
   }
-  void propose(std::span<DraftJob> jobs) override {
-    for (DraftJob& job : jobs) script_(job);
+  void forget(SeqId sequence, Reason reason) override {
+    Scripted::forget(sequence, reason);
+    forgotten.push_back({sequence, reason});
   }
-  void forget(SeqId sequence, Reason reason) override { forgotten.push_back({sequence, reason}); }
 
   std::function<void(const Observation&)> on_observe;
   std::vector<std::pair<SeqId, Reason>> forgotten;
-
- private:
-  Needs needs_;
-  Script script_;
 };
 
 /// Adds a chain of the tokens; stops where the tree is full.

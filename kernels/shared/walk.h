@@ -2,9 +2,10 @@
 // for decisions, not for numbers, so that a test can enumerate every answer with its probability
 // and production can answer with addressed noise. Each returns the token that follows the path.
 //
-// Tree:   first_child(node), next_sibling(node), depth(node), token(node), verify(node) and
-//         proposal(node) -> Proposal. Siblings come in the order they were drawn in.
-// Target: argmax(node), coupled(node); p(node) -> indexable by token; vocabulary().
+// Tree:   size(), parent(node), first_child(node), next_sibling(node), depth(node), token(node),
+//         verify(node) and proposal(node) -> Proposal. Siblings come in the order they were drawn
+//         in.
+// Target: argmax(node), coupled(node); p(node), scores(node) -> indexable by token; vocabulary().
 // Coins:  accept(probability, node) -> bool; draw(weights, count, total, node, Purpose) -> index.
 // Path:   push_back(node).
 //
@@ -14,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/shared/host_device.h"
+#include "kernels/shared/math.h"
 #include "kernels/shared/noise.h"
 
 namespace coppice {
@@ -188,6 +190,104 @@ COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins
     if (accepted < 0) return coins.draw(residual, vocabulary, total, node, purpose);
     path.push_back(accepted);
     node = accepted;
+  }
+}
+
+/// Typical acceptance, lossy: Cai 2024 (Medusa), section 2.3.1. A token is typical when
+///   p(x) > min(epsilon, delta exp(-H(p))),
+/// with p and its entropy H after every warp; of the paths of typical tokens the longest is kept,
+/// of equally long ones the likeliest. The token behind it is the target's own draw, so that a step
+/// without a draft is the baseline's. `likelihood` is scratch, (nodes).
+template <class Tree, class Target, class Path>
+COPPICE_HD int32_t typical_walk(const Tree& tree, Target& target, double epsilon, double delta,
+                                double* likelihood, Path& path) {
+  constexpr double kUntypical = 1.0;  // no logarithm of a probability
+  const int vocabulary = target.vocabulary();
+  for (int node = 0; node < tree.size(); ++node) likelihood[node] = node == 0 ? 0.0 : kUntypical;
+  int best = 0;
+  for (int node = 0; node < tree.size(); ++node) {  // parents come before their children
+    if (likelihood[node] == kUntypical) continue;
+    const int deeper = tree.depth(node) - tree.depth(best);
+    if (deeper > 0 || (deeper == 0 && likelihood[node] > likelihood[best])) best = node;
+    bool judges = false;
+    for (int c = tree.first_child(node); c >= 0; c = tree.next_sibling(c)) {
+      judges = judges || tree.verify(c);
+    }
+    if (!judges) continue;
+
+    const auto& p = target.p(node);
+    double negative_entropy = 0.0;
+    for (int i = 0; i < vocabulary; ++i) {
+      const double x = static_cast<double>(p[i]);
+      if (x > 0.0) negative_entropy += x * log_positive(x);
+    }
+    const double by_entropy =
+        delta * exp_nonpositive(negative_entropy < 0.0 ? negative_entropy : 0.0);
+    const double least = epsilon < by_entropy ? epsilon : by_entropy;
+    for (int c = tree.first_child(node); c >= 0; c = tree.next_sibling(c)) {
+      const double x = static_cast<double>(p[tree.token(c)]);
+      if (!tree.verify(c) || !(x > least)) continue;
+      const double so_far = likelihood[node] + log_positive(x);
+      likelihood[c] = so_far < 0.0 ? so_far : 0.0;
+    }
+  }
+  // The path from node 0 down, without memory of its own: at each depth the ancestor of `best`.
+  for (int depth = 1; depth <= tree.depth(best); ++depth) {
+    int node = best;
+    while (tree.depth(node) > depth) node = tree.parent(node);
+    path.push_back(node);
+  }
+  return target.coupled(best);
+}
+
+/// Threshold acceptance, lossy: Xia 2023 (SpecDec), section 3.2. A token is good enough when it is
+/// among the target's `most_rank` most likely (Stern 2018, section 5.1) and at most `most_gap` nats
+/// less likely than the first of them. The walk goes to the likeliest such child; the token behind
+/// the path is the target's own draw. `inverse_temperature` scales the scores: 1 where T is 0.
+template <class Tree, class Target, class Path>
+COPPICE_HD int32_t threshold_walk(const Tree& tree, Target& target, int most_rank, double most_gap,
+                                  double inverse_temperature, Path& path) {
+  const int vocabulary = target.vocabulary();
+  for (int node = 0;;) {
+    int best = -1;
+    if (tree.first_child(node) >= 0) {
+      const auto& scores = target.scores(node);
+      for (int c = tree.first_child(node); c >= 0; c = tree.next_sibling(c)) {
+        const bool likelier = best < 0 || scores[tree.token(c)] > scores[tree.token(best)];
+        if (tree.verify(c) && likelier) best = c;
+      }
+      if (best >= 0) {
+        const float score = scores[tree.token(best)];
+        float most = score;
+        int above = 0;
+        for (int i = 0; i < vocabulary; ++i) {
+          above += scores[i] > score || (scores[i] == score && i < tree.token(best)) ? 1 : 0;
+          most = scores[i] > most ? scores[i] : most;
+        }
+        const double gap =
+            (static_cast<double>(most) - static_cast<double>(score)) * inverse_temperature;
+        if (above >= most_rank || !(gap <= most_gap)) best = -1;  // a NaN gap: both are -infinity
+      }
+    }
+    if (best < 0) return target.coupled(node);
+    path.push_back(best);
+    node = best;
+  }
+}
+
+/// Forced acceptance, for timing alone: at every depth d the first verify child is kept with
+/// probability acceptance[d - 1], the last entry serving for all that lie deeper. What it emits
+/// means nothing.
+template <class Tree, class Target, class Coins, class Path>
+COPPICE_HD int32_t forced_walk(const Tree& tree, Target& target, Coins& coins,
+                               const double* acceptance, int count, Path& path) {
+  for (int node = 0;;) {
+    int child = tree.first_child(node);
+    while (child >= 0 && !tree.verify(child)) child = tree.next_sibling(child);
+    const int at = tree.depth(node) < count ? tree.depth(node) : count - 1;
+    if (child < 0 || !coins.accept(acceptance[at], child)) return target.coupled(node);
+    path.push_back(child);
+    node = child;
   }
 }
 
