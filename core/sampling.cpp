@@ -150,7 +150,7 @@ std::span<const float> Sampler::probabilities(std::span<const float> logits, Tok
 void Sampler::rank(std::span<const float> logits, TokenContext context, int count,
                    std::vector<RankedToken>& ranked) {
   COPPICE_CHECK(count > 0);
-  const std::span<const float> row = processed(logits, context);
+  const std::span<const float> row = scores(logits, context);
   const bool greedy = params_.temperature == 0.0f;
   uint64_t total = 0;
   size_t left = row.size();
@@ -182,7 +182,7 @@ void Sampler::rank_coupled(std::span<const float> logits, TokenContext context, 
   constexpr int kPool = 64;  // runners-up are looked for among so many
   const int32_t winner = coupled(logits, context, position);
   rank(logits, context, std::max(kPool, count + 1), ranked);
-  const std::span<const float> row = processed(logits, context);
+  const std::span<const float> row = scores(logits, context);
   std::vector<std::pair<double, int32_t>> noisy;
   const auto score = [&](int32_t token) {
     return coupled_score(row[static_cast<size_t>(token)], inverse_temperature_,
