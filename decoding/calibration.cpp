@@ -7,9 +7,9 @@
 namespace coppice {
 namespace {
 
-// Evidence that a prior is worth, in nodes. A source's scores as a whole are corrected first, a
-// bin's own share later.
-constexpr double kSourceWeight = 12.0;
+// Evidence that a prior is worth: in expected acceptances of a source, whose scores are corrected as
+// a whole first, and in nodes of a bin, which moves by itself later.
+constexpr double kSourceWeight = 4.0;
 constexpr double kBinWeight = 8.0;
 constexpr double kMemory = 0.995;  // of old counts, a node: texts change as they go on
 constexpr double kLeast = 1e-3, kMost = 0.995;

@@ -8,7 +8,7 @@ namespace coppice {
 namespace {
 
 constexpr RecurrencePrior kPrior = {
-    .bias = -2.2f, .context = 0.7f, .agree = 0.5f, .disagree = -0.6f, .hits = 1.5f};
+    .bias = -3.4f, .context = 0.7f, .agree = 0.5f, .disagree = -0.6f, .hits = 1.5f};
 
 /// A continuation seen in fewer than one in this many cases of its parent is left out: it could be
 /// among the nodes seen most only where everything is that rare.

@@ -325,7 +325,7 @@ TEST(BenchConfig, EveryCommittedConfigReads) {
   for (const auto& file : std::filesystem::directory_iterator(configs / "methods")) {
     const MethodConfig method = read_method(file.path().string(), 0.0f);
     EXPECT_EQ(method.name, file.path().stem().string());
-    EXPECT_EQ(read_method(method.name, 0.0f).spec.method, method.spec.method);
+    EXPECT_EQ(read_method(method.spec.method, 0.0f).spec.method, method.spec.method);
   }
 }
 
