@@ -11,8 +11,6 @@ constexpr double kMemory = 0.9;                          // of tokens per second
 constexpr double kPriorSteps = 8.0;                      // plain steps the rate begins with
 constexpr double kProbeMemory = 0.97;                    // of the gain of probes, a step
 constexpr int kFirstPatience = 16, kMostPatience = 256;  // steps without a draft before a trial
-// Estimates err both ways, and of those that err upwards more are acted upon.
-constexpr double kCaution = 1.1;
 constexpr int kMostPriced = 64;                          // rows of drafts that a price lists
 
 }  // namespace

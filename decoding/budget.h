@@ -38,6 +38,10 @@ struct ProposedNode {
 
 class AutoBudget {
  public:
+  /// A row must earn so much more than its time: estimates err both ways, and of those that err
+  /// upwards more are acted upon.
+  static constexpr double kCaution = 1.1;
+
   /// `costs` outlives the object, and learns from its steps.
   explicit AutoBudget(CostCurve& costs) : costs_(&costs) {}
 

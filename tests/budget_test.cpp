@@ -155,10 +155,11 @@ TEST(AutoBudget, NoChoiceOfPointMassNodesIsBetter) {
     const TokenTree whole = tree;
     double best = 0.0;
     for (unsigned mask = 0; mask < 1u << 9; ++mask) {
-      best = std::max(best, worth_of(whole, mask, choice.costs, 1.0));
+      best = std::max(best, worth_of(whole, mask, choice.costs, AutoBudget::kCaution));
     }
     choice.choose({&tree});
-    EXPECT_NEAR(worth_of(tree, (1u << (tree.size() - 1)) - 1, choice.costs, 1.0), best, 1e-5);
+    EXPECT_NEAR(worth_of(tree, (1u << (tree.size() - 1)) - 1, choice.costs, AutoBudget::kCaution),
+                best, 1e-5);
   }
 }
 
