@@ -28,5 +28,7 @@ int methods_command(Arguments args);
 int datastore_command(Arguments args);
 int explain_command(Arguments args);
 int replay_command(Arguments args);
+int roofline_command(Arguments args);
+int worker_command(Arguments args);
 
 }  // namespace coppice

@@ -32,7 +32,15 @@ std::string cpuinfo(std::string_view key) {
   return "";
 }
 
-ordered_json machine() {
+/// An absolute path says where it lay on one machine: only the file's name is kept.
+std::string without_folders(const std::string& text) {
+  const fs::path path(text);
+  return path.is_absolute() ? path.filename().string() : text;
+}
+
+}  // namespace
+
+ordered_json describe_machine() {
   const std::string model = cpuinfo("model name");
   std::istringstream words(cpuinfo("flags") + " " + cpuinfo("Features"));
   std::set<std::string, std::less<>> has;
@@ -53,14 +61,6 @@ ordered_json describe_model(const LoadedModel& model) {
           {"sha256", sha256_of(model.path)}};
 }
 
-/// An absolute path says where it lay on one machine: only the file's name is kept.
-std::string without_folders(const std::string& text) {
-  const fs::path path(text);
-  return path.is_absolute() ? path.filename().string() : text;
-}
-
-}  // namespace
-
 ordered_json make_manifest(const BenchConfig& config, const LoadedModel& target,
                            const LoadedModel* draft, const Backend& backend,
                            std::span<const ArmInfo> arms, std::span<const Prompt* const> prompts) {
@@ -71,7 +71,7 @@ ordered_json make_manifest(const BenchConfig& config, const LoadedModel& target,
 
   ordered_json out = {{"schema", 1}, {"model", describe_model(target)}};
   if (draft != nullptr) out["draft_model"] = describe_model(*draft);
-  out["machine"] = machine();
+  out["machine"] = describe_machine();
   out["backend"] = backend.describe();
   out["versions"] = {{"coppice", COPPICE_VERSION}, {"compiler", __VERSION__}};
   for (const ArmInfo& arm : arms) {

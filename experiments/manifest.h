@@ -14,6 +14,11 @@
 
 namespace coppice {
 
+/// {"cpu": model name, "cores": N, "flags": [those that decide which kernels run]}
+nlohmann::ordered_json describe_machine();
+/// {"name", "file", "bytes", "sha256"}; reads the file to hash it.
+nlohmann::ordered_json describe_model(const LoadedModel& model);
+
 /// `prompts` in the order they are measured. Reads the model files to hash them.
 nlohmann::ordered_json make_manifest(const BenchConfig& config, const LoadedModel& target,
                                      const LoadedModel* draft, const Backend& backend,

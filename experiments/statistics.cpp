@@ -2,6 +2,7 @@
 #include "experiments/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "kernels/base/error.h"
@@ -35,6 +36,23 @@ std::optional<double> percentile(std::span<const double> values, double p) {
 
 Percentiles percentiles(std::span<const double> values) {
   return {percentile(values, 0.50), percentile(values, 0.90), percentile(values, 0.99)};
+}
+
+Middle middle_of(std::span<const double> values) {
+  COPPICE_CHECK(!values.empty());
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  // The k-th smallest and k-th largest enclose the median but for 2 P(Binomial(n, 1/2) < k).
+  const size_t n = sorted.size();
+  double at_most = 0.0, exactly = std::pow(0.5, static_cast<double>(n));
+  size_t k = 0;
+  while (k < n / 2 && 2.0 * (at_most + exactly) <= 0.05) {
+    at_most += exactly;
+    exactly *= static_cast<double>(n - k) / static_cast<double>(k + 1);
+    ++k;
+  }
+  const size_t outermost = k > 0 ? k - 1 : 0;
+  return {*percentile(sorted, 0.5), {sorted[outermost], sorted[n - 1 - outermost]}};
 }
 
 std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,

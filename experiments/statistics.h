@@ -29,6 +29,15 @@ struct Ratio {
   std::optional<Interval> ci95;  // empty for fewer than two pairs: nothing to resample
 };
 
+/// The middle of repeated measurements, and between which of them the true median lies: 95 % or
+/// more, whatever their distribution (order statistics; binomial). For fewer than six values, which
+/// allow no such interval, their whole range. At least one value.
+struct Middle {
+  double median;
+  Interval ci95;
+};
+Middle middle_of(std::span<const double> values);
+
 inline constexpr int kResamples = 10'000;
 
 /// sum(numerator) / sum(denominator) over pairs i, none negative, and the interval between

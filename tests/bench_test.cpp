@@ -19,8 +19,7 @@
 #include "experiments/replay.h"
 #include "experiments/workload.h"
 #include "kernels/base/error.h"
-#include "tests/tiny_gguf.h"
-#include "tests/tiny_vocabulary.h"
+#include "tests/tiny_model_file.h"
 
 namespace coppice {
 namespace {
@@ -186,30 +185,10 @@ TEST(Progress, ElsewhereThanOnATerminalItPrintsLines) {
   EXPECT_EQ(clock_text(3725), "1:02:05");
 }
 
-/// A llama of two layers over bytes; 128 positions.
-void write_tiny_model(const fs::path& path) {
-  const Vocabulary vocabulary = test::byte_vocabulary("gpt-2", {"h e"});
-  test::TinyFileShape shape;
-  shape.vocabulary = static_cast<uint32_t>(vocabulary.tokens.size());
-  test::GgufImage image = test::tiny_model("llama", shape);
-  std::vector<int32_t> types;
-  for (const TokenType type : vocabulary.types) types.push_back(static_cast<int32_t>(type));
-  image.key("tokenizer.ggml.model", "gpt2")
-      .key("tokenizer.ggml.pre", "gpt-2")
-      .key("tokenizer.ggml.tokens", vocabulary.tokens)
-      .key("tokenizer.ggml.merges", vocabulary.merges)
-      .key("tokenizer.ggml.token_type", types)
-      .key("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(vocabulary.eos));
-  const test::Bytes bytes = image.bytes();
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-}
-
 /// Two short prompts and one that does not fit, with prompt_lookup and jacobi, on `reference`.
 class BenchRun : public testing::Test {
  protected:
-  BenchRun() { write_tiny_model(scratch_ / "tiny.gguf"); }
+  BenchRun() { test::write_tiny_model(scratch_ / "tiny.gguf"); }
   void write_config(const std::string& more = "") {
     std::ofstream(scratch_ / "tiny.toml") << "[model]\npath = \"tiny.gguf\"\n[bench]\nraw = true\n"
                                              "prompts = \"tiny.jsonl\"\n"

@@ -10,7 +10,7 @@ install_packages "${program_packages[@]}" "${test_packages[@]}" "${debug_package
   clang-tidy shellcheck
 cd "$root"
 say "Reading the scripts"
-shellcheck experiments/*.sh tests/*.sh .ci/run
+shellcheck experiments/*.sh experiments/peers/*.sh tests/*.sh .ci/run
 say "Reading the code"
 cmake --preset debug --log-level=NOTICE > /dev/null
 files=("$@")
