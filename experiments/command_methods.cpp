@@ -65,7 +65,7 @@ int methods_command(Arguments args) {
   const auto options = line.read<MethodsOptions>();
   if (!options.readme.empty()) {
     const std::string readme = read_whole_file(options.readme);
-    write_whole_file(options.readme, replace_table(readme, "methods", methods_markdown()));
+    write_whole_file(options.readme, replace_table(readme, "method-list", methods_markdown()));
     return 0;
   }
   if (options.markdown) {

@@ -42,7 +42,7 @@ TEST(Readme, TheExampleMethodIsLossless) {
 TEST(Readme, TheTablesOfMethodsAndRulesAreCurrent) {
   const std::string readme =
       read_whole_file(std::filesystem::path(COPPICE_SOURCE_DIR) / "README.md");
-  EXPECT_TRUE(replace_table(readme, "methods", methods_markdown()) == readme)
+  EXPECT_TRUE(replace_table(readme, "method-list", methods_markdown()) == readme)
       << "run: coppice methods --readme README.md";
 }
 
