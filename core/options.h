@@ -60,9 +60,8 @@ inline constexpr std::string_view kIntegerOrWord = "integer or word";
 
 /// Fills every field that the map names. Throws Error for an unknown key (naming the nearest valid
 /// one), a value of another type, one outside its range, or a key given twice. Fields are bool,
-/// int, uint32_t, uint64_t, float, double, std::string, or vectors of int, double, std::string (where
-/// one text stands for a list of one).
-/// `place` stands in where an entry has none.
+/// int, uint32_t, uint64_t, float, double, std::string, or vectors of int, double, std::string
+/// (where one text stands for a list of one). `place` stands in where an entry has none.
 template <class Options>
 Options read_options(const OptionMap& map, std::string_view place);
 template <class Options>

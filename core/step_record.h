@@ -26,8 +26,8 @@ struct StepRecord {
 
   // What the budget `auto` expected of the whole step; 0 under a fixed budget.
   double expected_tokens = 0;
-  double expected_ms = 0;  // of the target's pass
-  double plain_ms = 0;     // of the pass without drafts, one token a sequence
+  double expected_ms = 0;                // of the target's pass
+  double plain_ms = 0;                   // of the pass without drafts, one token a sequence
   std::vector<int32_t> proposed_tokens;  // node 0 first, before the cut
   std::vector<int32_t> proposed_parents;
 

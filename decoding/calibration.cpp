@@ -7,8 +7,8 @@
 namespace coppice {
 namespace {
 
-// Evidence that a prior is worth: in expected acceptances of a source, whose scores are corrected as
-// a whole first, and in nodes of a bin, which moves by itself later.
+// Evidence that a prior is worth: in expected acceptances of a source, whose scores are corrected
+// as a whole first, and in nodes of a bin, which moves by itself later.
 constexpr double kSourceWeight = 4.0;
 constexpr double kBinWeight = 8.0;
 constexpr double kMemory = 0.995;  // of old counts, a node: texts change as they go on

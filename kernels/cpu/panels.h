@@ -89,9 +89,10 @@ struct Epilogue {
 /// are combined in one order with explicit fma.
 struct ProductKernels {
   const char* name;
-  /// Writes blocks begin..end-1 of row `row` of `to` in the forms it has memory for. Per block of 32: scale = largest
-  /// magnitude / 127, values rounded to nearest even. A block that holds an infinity or a NaN gets
-  /// scale NaN; one below 1e-35 becomes zero. The row's bits depend on x (inputs) alone.
+  /// Writes blocks begin..end-1 of row `row` of `to` in the forms it has memory for. Per block of
+  /// 32: scale = largest magnitude / 127, values rounded to nearest even. A block that holds an
+  /// infinity or a NaN gets scale NaN; one below 1e-35 becomes zero. The row's bits depend on x
+  /// (inputs) alone.
   void (*quantise)(const float* x, int row, int begin, int end, const Activations& to);
   /// y (rows, outputs) for panels first..last-1 and every row; row stride y_stride.
   void (*multiply)(const Panels& weight, const Activations& x, int first, int last,

@@ -31,8 +31,7 @@ struct Avx512Vnni : LanesAvx512 {
       repeat<8>([&](auto g) __attribute__((always_inline)) {
         repeat<kCount>([&](auto r) __attribute__((always_inline)) {
           constexpr int kHalf = kHalves * g.value / 8;
-          multiply_add(sum[r.value][kHalf], w[g.value],
-                       x.value(kFirst + r.value) + 4 * g.value);
+          multiply_add(sum[r.value][kHalf], w[g.value], x.value(kFirst + r.value) + 4 * g.value);
         });
       });
       repeat<kCount>([&](auto r) __attribute__((always_inline)) {
@@ -42,8 +41,8 @@ struct Avx512Vnni : LanesAvx512 {
   }
 
  private:
-  /// sum += w times four values of a row. g++ 12 would load and broadcast them on their own: a third
-  /// more instructions.
+  /// sum += w times four values of a row. g++ 12 would load and broadcast them on their own: a
+  /// third more instructions.
   [[gnu::always_inline]] static void multiply_add(__m512i& sum, __m512i w, const int8_t* four) {
     struct [[gnu::may_alias]] Four {
       int8_t values[4];

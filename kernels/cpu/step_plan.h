@@ -16,8 +16,8 @@
 
 namespace coppice::cpu {
 
-/// Up to this many rows, every thread quantises all of them for itself: that takes no longer than the
-/// barrier behind work that is shared.
+/// Up to this many rows, every thread quantises all of them for itself: that takes no longer than
+/// the barrier behind work that is shared.
 inline constexpr int kRowsEachThread = 3;
 
 /// A row tile and the ranges of keys that it reads.
