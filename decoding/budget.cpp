@@ -42,10 +42,20 @@ void AutoBudget::begin(std::span<const BudgetedTree> step) {
   probed_ = false;
 }
 
+bool AutoBudget::less_dense(const Unit& a, const Unit& b) {
+  return a.density() < b.density();
+}
+
 void AutoBudget::push(const Unit& unit) {
-  const auto less = [](const Unit& a, const Unit& b) { return a.density() < b.density(); };
   heap_.push_back(unit);
-  std::push_heap(heap_.begin(), heap_.end(), less);
+  std::push_heap(heap_.begin(), heap_.end(), less_dense);
+}
+
+AutoBudget::Unit AutoBudget::pop_densest() {
+  std::pop_heap(heap_.begin(), heap_.end(), less_dense);
+  const Unit unit = heap_.back();
+  heap_.pop_back();
+  return unit;
 }
 
 // Makes units of the children of a node that is reached with a given probability.
@@ -95,10 +105,7 @@ void AutoBudget::choose(std::span<const BudgetedTree> step) {
   double tokens = 0.0, best = 0.0;
   size_t kept = 0;
   while (!heap_.empty()) {
-    const auto less = [](const Unit& a, const Unit& b) { return a.density() < b.density(); };
-    std::pop_heap(heap_.begin(), heap_.end(), less);
-    const Unit unit = heap_.back();
-    heap_.pop_back();
+    const Unit unit = pop_densest();
     const BudgetedTree& budgeted = step[unit.tree];
     const TokenTree& tree = *budgeted.tree;
     pass.rows += unit.rows;

@@ -78,7 +78,9 @@ class AutoBudget {
     int node;
   };
   void open_units(const BudgetedTree& budgeted, size_t index, int parent, double reached);
+  static bool less_dense(const Unit& a, const Unit& b);
   void push(const Unit& unit);
+  Unit pop_densest();
   double tokens_per_second() const { return tokens_ / seconds_; }
 
   CostCurve* costs_;

@@ -188,14 +188,15 @@ ordered_json method_to_json(const MethodSummary& method) {
 // Dinkelbach 1967: with the ratio so far as the price of time every step chooses for itself, until
 // the ratio stays.
 std::optional<double> clairvoyant_speedup(std::span<const Hindsight> answers) {
+  const bool any = std::any_of(answers.begin(), answers.end(),
+                               [](const Hindsight& answer) { return !answer.matches.empty(); });
+  if (!any) return std::nullopt;
   double speedup = 1.0;
-  bool any = false;
   for (int round = 0; round < 20; ++round) {
     double plain_ms = 0, chosen_ms = 0;  // of the same tokens
     for (const Hindsight& answer : answers) {
       const std::span<const double> pass = answer.pass_ms;
       for (const int match : answer.matches) {
-        any = true;
         int best = 0;
         const auto worth = [&](int kept) {
           return (1 + kept) * pass[0] - speedup * pass[static_cast<size_t>(kept)];
@@ -207,11 +208,10 @@ std::optional<double> clairvoyant_speedup(std::span<const Hindsight> answers) {
         chosen_ms += pass[static_cast<size_t>(best)];
       }
     }
-    const double next = any ? plain_ms / chosen_ms : 0.0;
-    if (!any || next - speedup < 1e-9) break;
+    const double next = plain_ms / chosen_ms;
+    if (next - speedup < 1e-9) break;
     speedup = next;
   }
-  if (!any) return std::nullopt;
   return speedup;
 }
 
