@@ -1,0 +1,46 @@
+// The CUDA runtime as this backend uses it, and the one way a call of it is checked. The same
+// sources are compiled twice: by nvcc against the toolkit, and by a C++ compiler against
+// kernels/cuda/host/, which runs kernels on fibers and the calls below on a fake device.
+//
+//   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying a step's tables");
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#if defined(COPPICE_CUDA_EMULATED)
+#include "kernels/cuda/host/runtime.h"
+#define COPPICE_CUDA_BUILD emulated
+#else
+#include <cuda_runtime.h>
+#define COPPICE_CUDA_BUILD device
+#endif
+
+// Both builds may stand in one program: their symbols differ by this namespace.
+namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+
+/// Throws Failure, one line with what was being done and what to do about it, unless the status is
+/// success: out of device memory, no driver, too old a driver, a device this build has no code for.
+void check(cudaError_t status, const char* doing);
+
+/// Device memory of its own, freed with the object. Not zeroed, aligned to 256 bytes.
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  /// Throws Failure when the device has no room; `what` names the use: "weights".
+  DeviceBlock(size_t bytes, const char* what);
+  DeviceBlock(DeviceBlock&& other) noexcept;
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept;
+  ~DeviceBlock();
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  /// Copies from host memory to `offset`; returns when `from` may be changed.
+  void write(size_t offset, const void* from, size_t bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
