@@ -12,7 +12,8 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/runtime.h"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 struct LaunchSite {
   cudaStream_t stream = nullptr;
@@ -42,4 +43,5 @@ void launch(const Attention& op, int most_keys, const LaunchSite& at);
 void launch(const MoveKv& op, const LaunchSite& at);
 void launch(const TopK& op, const LaunchSite& at);
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

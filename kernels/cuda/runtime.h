@@ -17,7 +17,8 @@
 #endif
 
 // Both builds may stand in one program: their symbols differ by this namespace.
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 /// Throws Failure, one line with what was being done and what to do about it, unless the status is
 /// success: out of device memory, no driver, too old a driver, a device this build has no code for.
@@ -43,4 +44,5 @@ class DeviceBlock {
   size_t bytes_ = 0;
 };
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda
