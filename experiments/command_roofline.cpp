@@ -1,4 +1,5 @@
-// `coppice roofline`: the machine's limits, and how near to them a model's steps come.
+// `coppice roofline`: the machine's limits, and how near to them a model's steps come; or what
+// another machine is predicted to do.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -6,13 +7,14 @@
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/model_files.h"
+#include "experiments/prediction.h"
 #include "experiments/roofline.h"
 
 namespace coppice {
 namespace {
 
 struct RooflineOptions {
-  std::string model, target;
+  std::string model, target, device, shape;
   int threads = 0;
   std::vector<int> contexts = RooflineRequest().contexts;
   std::vector<int> rows = RooflineRequest().rows;
@@ -29,9 +31,27 @@ struct RooflineOptions {
     v("rows", rows, "rows of a step; 1 is always among them", Range{1, 512});
     v("read_mib", read_mib, "buffers whose reading is timed, in MiB", Range{1, 1 << 16});
     v("rounds", rounds, "times that every figure is measured, in turn", Range{1, 1000});
+    v("device", device, "predict for this machine instead: h200, h100, a100, rtx4090");
+    v("shape", shape,
+      "with --device and no model: such as llama-3-8b-bf16, llama-3-70b-4bit; empty: all");
     v("json", json, "print one JSON object");
   }
 };
+
+nlohmann::ordered_json predicted(const RooflineOptions& options) {
+  PredictionRequest request{.device = options.device};
+  request.contexts = options.contexts;
+  if (options.rows != RooflineRequest().rows) request.rows = options.rows;
+  if (!options.model.empty()) {
+    const GgufFile file(find_model(options.model, {}));
+    request.shapes = {shape_of(read_model(file))};
+  } else if (!options.shape.empty()) {
+    request.shapes = {find_shape(options.shape)};
+  } else {
+    request.shapes.assign(model_shapes().begin(), model_shapes().end());
+  }
+  return predict(request);
+}
 
 }  // namespace
 
@@ -41,10 +61,17 @@ int roofline_command(Arguments args) {
                    "  coppice roofline\n"
                    "  coppice roofline --model smollm2\n"
                    "  coppice roofline --model smollm2 --target avx2 --contexts 64 --rows 1,4,16 "
-                   "--json\n");
+                   "--json\n"
+                   "  coppice roofline --device h200 --shape llama-3-8b-bf16\n");
   line.add<RooflineOptions>("Options");
   if (!line.parse(args)) return 0;
   const auto options = line.read<RooflineOptions>();
+  if (!options.device.empty()) {
+    const nlohmann::ordered_json record = predicted(options);
+    fmt::print("{}", options.json ? record.dump() + "\n" : prediction_text(record));
+    return 0;
+  }
+  if (!options.shape.empty()) throw Error("--shape: give --device too");
   RooflineRequest request;
   request.machine = {.name = "cpu", .threads = options.threads, .target = options.target};
   if (!options.model.empty()) request.model = find_model(options.model, {});
