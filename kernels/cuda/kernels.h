@@ -16,7 +16,7 @@ namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
 
 struct LaunchSite {
-  cudaStream_t stream = nullptr;
+  Stream stream = nullptr;
   std::byte* scratch = nullptr;  // scratch_bytes(op) at least; ops of a stream share it in turn
   bool exact = true;             // the same bits for any row count; else cuBLAS where it is faster
   void* blas = nullptr;          // a cublasLtHandle_t in fast mode

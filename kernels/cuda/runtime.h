@@ -8,17 +8,19 @@
 #include <cstddef>
 #include <string>
 
-#if defined(COPPICE_CUDA_EMULATED)
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#define COPPICE_CUDA_BUILD on_device
+#else
 #include "kernels/cuda/host/runtime.h"
 #define COPPICE_CUDA_BUILD emulated
-#else
-#include <cuda_runtime.h>
-#define COPPICE_CUDA_BUILD device
 #endif
 
 // Both builds may stand in one program: their symbols differ by this namespace.
 namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
+
+using Stream = cudaStream_t;
 
 /// Throws Failure, one line with what was being done and what to do about it, unless the status is
 /// success: out of device memory, no driver, too old a driver, a device this build has no code for.

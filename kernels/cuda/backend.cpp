@@ -1,0 +1,232 @@
+// The CUDA backend behind kernels/backend.h: the device, its memory, and the step as one graph.
+// staging.h brings in what ops name on the host, kernels.h has the launches.
+//
+//   make_backend({.name = "cuda", .target = "exact"})
+#include <algorithm>
+#include <bit>
+
+#include "kernels/base/error.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/graphs.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/staging.h"
+
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
+namespace {
+
+#if defined(__CUDACC__)
+constexpr std::string_view kName = "cuda";
+#else
+constexpr std::string_view kName = "cuda_emulated";
+#endif
+constexpr std::string_view kExact = "exact", kFast = "fast";
+constexpr int kLeastMajor = 8;      // sm_80: bf16 and int8 mma, asynchronous copies
+constexpr size_t kMostGraphs = 64;  // about a megabyte of device memory each
+constexpr int kLeastKeys = 256;
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+/// The first device. Throws Error, one line, where there is none that this build can use.
+cudaDeviceProp usable_device() {
+  int driver = 0, runtime = 0, count = 0;
+  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  if (driver == 0) {
+    throw Error("backend {}: no NVIDIA driver is installed; install one, or use --backend cpu",
+                kName);
+  }
+  if (driver / 1000 < runtime / 1000) {
+    throw Error("backend {}: the driver knows CUDA {}, this build needs {}; update the driver",
+                kName, version_text(driver), version_text(runtime));
+  }
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    throw Error("backend {}: the driver finds no device; use --backend cpu", kName);
+  }
+  check(status, "counting devices");
+  cudaDeviceProp device;
+  check(cudaGetDeviceProperties(&device, 0), "asking for the device's properties");
+  if (device.major < kLeastMajor) {
+    throw Error("backend {}: {} has compute capability {}.{}; this needs {}.0 or later", kName,
+                device.name, device.major, device.minor, kLeastMajor);
+  }
+  if (device.managedMemory == 0) {
+    throw Error("backend {}: {} has no managed memory; use --backend cpu", kName, device.name);
+  }
+  check(cudaSetDevice(0), "choosing the device");
+  return device;
+}
+
+class OwnStream {
+ public:
+  OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+  OwnStream(const OwnStream&) = delete;
+  ~OwnStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  Stream get() const { return stream_; }
+
+ private:
+  Stream stream_ = nullptr;
+};
+
+class CudaBackend : public Backend {
+ public:
+  explicit CudaBackend(bool exact)
+      : device_(usable_device()),
+        exact_(exact),
+        shared_(std::make_shared<SharedMemory>()),
+        staging_(shared_) {
+    check(cudaRuntimeGetVersion(&runtime_), "asking for the runtime's version");
+  }
+  ~CudaBackend() override { static_cast<void>(cudaStreamSynchronize(stream_.get())); }
+
+  std::string describe() const override {
+    return fmt::format("{} {}, {} (sm_{}{}), CUDA {}", kName, exact_ ? kExact : kFast, device_.name,
+                       device_.major, device_.minor, version_text(runtime_));
+  }
+
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
+    return pack_weight(parts, stacking);
+  }
+
+  /// Managed memory: ops use it where it is, and so does the host between steps.
+  Buffer allocate(size_t bytes) override {
+    const size_t size = std::max<size_t>(bytes, 1);
+    void* data = nullptr;
+    const cudaError_t status = cudaMallocManaged(&data, size, cudaMemAttachGlobal);
+    if (status == cudaErrorMemoryAllocation) {
+      throw Failure(
+          "cuda: no room for {:.1f} MB of activations and cache; use a shorter context or fewer "
+          "sequences",
+          bytes / 1e6);
+    }
+    check(status, "taking managed memory");
+    std::shared_ptr<std::byte> owner(static_cast<std::byte*>(data),
+                                     [shared = shared_](std::byte* memory) {
+                                       shared->erase(reinterpret_cast<uintptr_t>(memory));
+                                       static_cast<void>(cudaFree(memory));
+                                     });
+    shared_->emplace(reinterpret_cast<uintptr_t>(data), size);
+    check(cudaMemsetAsync(data, 0, size, stream_.get()), "clearing memory");
+    wait();
+    return {std::move(owner), bytes};
+  }
+
+  void run(std::span<const Op> ops) override {
+    if (under_way_) wait();  // the tables of the moves before are still being read
+    if (ops.empty()) return;
+    ops_.assign(ops.begin(), ops.end());
+    const int most_keys = round_keys(ops);
+    staging_.place(ops_);
+    reserve_scratch(most_keys);
+    staging_.upload(stream_.get());
+    const uint64_t salt = reinterpret_cast<uintptr_t>(scratch_.data()) ^ uint64_t(most_keys) << 48;
+    graphs_.run(ops_, salt, stream_.get(), [&] { launch_all(most_keys); });
+    staging_.download(stream_.get());
+    under_way_ = true;
+    // Nobody reads moved K and V on the host: the next step follows them on the stream.
+    if (!staging_.has_results() && std::holds_alternative<MoveKv>(ops.back())) return;
+    wait();
+    staging_.hand_out();
+  }
+
+ private:
+  void wait() {
+    check(cudaStreamSynchronize(stream_.get()), "running a step");
+    under_way_ = false;
+  }
+
+  /// A bound on the keys of every row, coarse, so that steps share a graph.
+  static int round_keys(std::span<const Op> ops) {
+    int most = 0;
+    for (const Op& op : ops) {
+      const auto* attention = std::get_if<Attention>(&op);
+      if (attention == nullptr) continue;
+      for (int r = 0; r < attention->rows; ++r) {
+        most = std::max(most, attention->row[r].position + 1);
+      }
+    }
+    if (most == 0) return 0;
+    return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(std::max(most, kLeastKeys))));
+  }
+
+  void reserve_scratch(int most_keys) {
+    size_t bytes = 0;
+    for (const Op& op : ops_) {
+      if (const auto* linear = std::get_if<Linear>(&op)) {
+        bytes = std::max(bytes, scratch_bytes(*linear));
+      } else if (const auto* attention = std::get_if<Attention>(&op)) {
+        bytes = std::max(bytes, scratch_bytes(*attention, most_keys));
+      } else if (const auto* top = std::get_if<TopK>(&op)) {
+        bytes = std::max(bytes, scratch_bytes(*top));
+      }
+    }
+    if (bytes <= scratch_.bytes()) return;
+    scratch_ = DeviceBlock();
+    scratch_ = DeviceBlock(std::bit_ceil(bytes), "scratch");
+  }
+
+  void launch_all(int most_keys) {
+    const LaunchSite site{.stream = stream_.get(), .scratch = scratch_.data(), .exact = exact_};
+    for (const Op& op : ops_) {
+      std::visit(
+          [&](const auto& each) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(each)>, Attention>) {
+              launch(each, most_keys, site);
+            } else {
+              launch(each, site);
+            }
+          },
+          op);
+    }
+  }
+
+  cudaDeviceProp device_;
+  int runtime_ = 0;
+  bool exact_;
+  OwnStream stream_;
+  std::shared_ptr<SharedMemory> shared_;
+  Staging staging_;
+  GraphCache graphs_{kMostGraphs};
+  DeviceBlock scratch_;
+  std::vector<Op> ops_;  // with device addresses
+  bool under_way_ = false;
+};
+
+/// Nothing where no device can be used: `make` then says why.
+std::vector<std::string_view> usable_targets() {
+  try {
+    usable_device();
+    return {kExact, kFast};
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+}
+
+std::unique_ptr<Backend> make(const BackendOptions& options) {
+  return std::make_unique<CudaBackend>(options.target != kFast);
+}
+
+BackendEntry entry() {
+  return {kName, "NVIDIA GPUs: weights stay quantised, a step is one graph", usable_targets, make};
+}
+
+}  // namespace
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda
+
+namespace coppice {
+
+#if defined(__CUDACC__)
+BackendEntry cuda_entry() {
+  return cuda::entry();
+}
+#else
+BackendEntry emulated_cuda_entry() {
+  return cuda::entry();
+}
+#endif
+
+}  // namespace coppice
