@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/quote.h"
+#include "decoding/packed_batch.h"
 #include "kernels/shared/gumbel.h"
 
 namespace coppice {
@@ -53,16 +54,16 @@ std::string question_text(const ExplainedQuestion& asked) {
   const Question& q = asked.question;
   switch (q.kind) {
     case Question::Kind::argmax:
-      return fmt::format("behind {}: the most likely token is \"{}\"", q.node, asked.text);
+      return fmt::format("behind node {}: the most likely token is \"{}\"", q.node, asked.text);
     case Question::Kind::coupled:
-      return fmt::format("behind {}: the target draws \"{}\" (its Gumbel noise there: {:.3f})",
+      return fmt::format("behind node {}: the target draws \"{}\" (its Gumbel noise there: {:.3f})",
                          q.node, asked.text, asked.noise);
     case Question::Kind::accept:
-      return fmt::format("node {}: the coin {:.4f} is {} {:.4f}: {}", q.node, q.uniform,
-                         q.accepted ? "below" : "not below", q.probability,
+      return fmt::format("node {} \"{}\": the coin {:.4f} is {} {:.4f}: {}", q.node, asked.text,
+                         q.uniform, q.accepted ? "below" : "not below", q.probability,
                          q.accepted ? "accepted" : "rejected");
     case Question::Kind::draw:
-      return fmt::format("behind {}: {:.4f} draws \"{}\" {}", q.node, q.uniform, asked.text,
+      return fmt::format("behind node {}: {:.4f} draws \"{}\" {}", q.node, q.uniform, asked.text,
                          q.purpose == Purpose::bonus ? "from p: the bonus token"
                                                      : "from what the rejected tokens left of p");
   }
@@ -102,8 +103,13 @@ ExplainedStep explain_step(const JudgedStep& step, const Tokenizer& tokenizer) {
   out.path = step.verdict->path;
   out.token = step.verdict->token;
   out.text = shown(tokenizer, out.token);
+  const std::vector<int32_t> trunk(static_cast<size_t>(step.trunk), tree.token(0));
+  PackedBatch packed;  // as the engine packed it
+  packed.clear();
+  packed.add(trunk, &tree, step.first_position, {}, true);
   for (int node = 0; node < tree.size(); ++node) {
     ExplainedNode at;
+    at.row = packed.node_row(0)[static_cast<size_t>(node)];
     at.token = tree.token(node);
     at.text = shown(tokenizer, at.token);
     at.parent = tree.parent(node);
@@ -118,7 +124,9 @@ ExplainedStep explain_step(const JudgedStep& step, const Tokenizer& tokenizer) {
     out.nodes.push_back(std::move(at));
   }
   for (const Question& question : step.asked) {
-    ExplainedQuestion asked{question, question.token < 0 ? "" : shown(tokenizer, question.token)};
+    const bool judged = question.kind == Question::Kind::accept;
+    ExplainedQuestion asked{question,
+                            shown(tokenizer, judged ? tree.token(question.node) : question.token)};
     if (question.kind == Question::Kind::coupled && out.warped) {
       const int position = out.position + tree.depth(question.node) + 1;
       asked.noise = gumbel(target_noise(target.sampler().noise_key(), position, question.token));
@@ -164,6 +172,7 @@ ordered_json explained_json(const ExplainedStep& step, const StepRecord& record)
     nodes.push_back({{"token", node.token},
                      {"text", node.text},
                      {"parent", node.parent},
+                     {"row", node.row},
                      {"role", node.probe ? "probe" : "verify"},
                      {"q", node.q ? ordered_json(*node.q) : ordered_json(nullptr)},
                      {"p", node.p},
@@ -174,7 +183,9 @@ ordered_json explained_json(const ExplainedStep& step, const StepRecord& record)
   constexpr std::string_view kKinds[] = {"argmax", "coupled", "accept", "draw"};
   for (const ExplainedQuestion& item : step.asked) {
     const Question& q = item.question;
-    ordered_json out = {{"kind", kKinds[static_cast<int>(q.kind)]}, {"node", q.node}};
+    ordered_json out = {{"kind", kKinds[static_cast<int>(q.kind)]},
+                        {"node", q.node},
+                        {"says", question_text(item)}};
     if (q.kind == Question::Kind::accept) {
       out["probability"] = q.probability;
       out["coin"] = q.uniform;
@@ -190,13 +201,26 @@ ordered_json explained_json(const ExplainedStep& step, const StepRecord& record)
     }
     asked.push_back(std::move(out));
   }
-  return {{"step", record.step},        {"prefill", record.prefill},
-          {"position", step.position},  {"first_position", step.first_position},
-          {"rows", record.rows},        {"proposed", record.proposed},
-          {"p_is_warped", step.warped}, {"nodes", std::move(nodes)},
-          {"asked", std::move(asked)},  {"path", step.path},
-          {"token", step.token},        {"text", step.text},
-          {"emitted", record.emitted},  {"kv_kept", step.trunk + std::max(record.emitted - 1, 0)}};
+  return {{"step", record.step},
+          {"prefill", record.prefill},
+          {"position", step.position},
+          {"first_position", step.first_position},
+          {"trunk", step.trunk},
+          {"rows", record.rows},
+          {"proposed", record.proposed},
+          {"ms",
+           {{"draft", record.draft_ms},
+            {"target", record.target_ms},
+            {"judge", record.judge_ms},
+            {"other", record.other_ms}}},
+          {"p_is_warped", step.warped},
+          {"nodes", std::move(nodes)},
+          {"asked", std::move(asked)},
+          {"path", step.path},
+          {"token", step.token},
+          {"text", step.text},
+          {"emitted", record.emitted},
+          {"kv_kept", step.trunk + std::max(record.emitted - 1, 0)}};
 }
 
 }  // namespace coppice

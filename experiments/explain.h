@@ -21,6 +21,7 @@ struct ExplainedNode {
   int32_t token = 0;
   std::string text;
   int parent = -1;
+  int row = 0;  // of the pass, within the sequence's: what stands for the same tokens shares one
   bool probe = false;
   std::optional<double> q;  // none: a point mass
   double p = 0.0;           // of the token behind its parent; of node 0: 1
@@ -31,7 +32,7 @@ struct ExplainedNode {
 
 struct ExplainedQuestion {
   Question question;
-  std::string text;    // of the token
+  std::string text;    // of the token, or of the judged node's
   double noise = 0.0;  // coupled, where temperature is above 0: the Gumbel noise of that token
 };
 

@@ -17,9 +17,8 @@ using nlohmann::ordered_json;
 constexpr size_t kMostPositions = 10;  // columns of the acceptance table
 constexpr size_t kMostListed = 20;     // divergences and failures printed in full
 
-constexpr std::string_view kDefinitions = R"(## Definitions
-
-**Speedup** is the sum of the baseline's decode times over the sum of the method's, over the same prompts and the same number of tokens: where one answer is longer, its time counts in proportion. The baseline was measured in the same process, interleaved with the methods prompt by prompt. The interval in brackets holds 95 % of 10,000 resamples of the prompts (paired bootstrap, percentiles).
+constexpr std::string_view kDefinitions =
+    R"(**Speedup** is the sum of the baseline's decode times over the sum of the method's, over the same prompts and the same number of tokens: where one answer is longer, its time counts in proportion. The baseline was measured in the same process, interleaved with the methods prompt by prompt. The interval in brackets holds 95 % of 10,000 resamples of the prompts (paired bootstrap, percentiles).
 
 **Decoding** is what follows a prompt's first token. **TTFT** is the time from a request's first pass to its first token, **TPOT** the time from the first token to the last over the tokens that followed the first. Percentiles are over prompts, linear between neighbours.
 
@@ -49,24 +48,7 @@ std::string percentiles_text(const Percentiles& p, int digits) {
                      number(p.p99, digits));
 }
 
-/// A Markdown table; the first `text_columns` are text, the others numbers.
-class Table {
- public:
-  explicit Table(const std::vector<std::string>& header, size_t text_columns = 1) {
-    add(header);
-    for (size_t i = 0; i < header.size(); ++i) text_ += i < text_columns ? "|---" : "|---:";
-    text_ += "|\n";
-  }
-  void add(const std::vector<std::string>& cells) {
-    text_ += fmt::format("| {} |\n", fmt::join(cells, " | "));
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-std::string step_table(const Summary& summary) {
+Table step_table(const Summary& summary) {
   Table table({"method", "drafted", "accepted", "discarded", "rows per step",
                "steps without a draft", "step cost", "draft ms", "target ms", "judge ms",
                "other ms"});
@@ -84,17 +66,14 @@ std::string step_table(const Summary& summary) {
   add(summary.baseline, summary.baseline.step_ms ? "1.00" : "n/a");
   for (const MethodSummary& method : summary.methods)
     add(method, number(method.step_cost_ratio, 2));
-  return table.text();
+  return table;
 }
 
-/// Empty when no method ran under the budget `auto`.
-std::string budget_table(const Summary& summary) {
+Table budget_table(const Summary& summary) {
   Table table({"method", "proposed per step", "rows per step", "predicted speedup",
                "measured speedup", "clairvoyant bound", "measured / bound"});
-  bool any = false;
   for (const MethodSummary& method : summary.methods) {
     if (!method.predicted_speedup) continue;
-    any = true;
     std::optional<double> share;
     if (method.speedup && method.clairvoyant_speedup) {
       share = method.speedup->value / *method.clairvoyant_speedup;
@@ -104,20 +83,20 @@ std::string budget_table(const Summary& summary) {
                speedup_text(method.speedup), number(method.clairvoyant_speedup, 2),
                percent(share)});
   }
-  return any ? fmt::format("## The budget's choices\n\n{}\n", table.text()) : "";
+  return table;
 }
 
-std::string latency_table(const Summary& summary) {
+Table latency_table(const Summary& summary) {
   Table table({"method", "TTFT ms p50 / p90 / p99", "TPOT ms p50 / p90 / p99"});
   const auto add = [&](const ArmSummary& arm) {
     table.add({arm.arm.name, percentiles_text(arm.ttft_ms, 1), percentiles_text(arm.tpot_ms, 2)});
   };
   add(summary.baseline);
   for (const MethodSummary& method : summary.methods) add(method);
-  return table.text();
+  return table;
 }
 
-std::string acceptance_table(const Summary& summary) {
+Table acceptance_table(const Summary& summary) {
   size_t positions = 1;
   for (const MethodSummary& method : summary.methods) {
     positions = std::max(positions, method.acceptance_by_position.size());
@@ -134,10 +113,10 @@ std::string acceptance_table(const Summary& summary) {
     }
     table.add(cells);
   }
-  return table.text();
+  return table;
 }
 
-std::string category_table(const Summary& summary) {
+Table category_table(const Summary& summary) {
   std::set<std::string> categories;
   std::vector<std::string> header = {"category"};
   for (const MethodSummary& method : summary.methods) {
@@ -156,7 +135,7 @@ std::string category_table(const Summary& summary) {
     }
     table.add(cells);
   }
-  return table.text();
+  return table;
 }
 
 std::string divergence_text(const Summary& summary) {
@@ -188,6 +167,8 @@ std::string failure_text(const Summary& summary) {
   return out + "\n";
 }
 
+}  // namespace
+
 std::string setting_text(const Summary& summary, const ordered_json& manifest) {
   const ordered_json& bench = manifest.at("config").at("bench");
   const ordered_json& sampling = manifest.at("config").at("sampling");
@@ -206,9 +187,7 @@ std::string setting_text(const Summary& summary, const ordered_json& manifest) {
       sampling.at("temperature").get<double>(), bench.at("memory").get<std::string>());
 }
 
-}  // namespace
-
-std::string headline_table(const Summary& summary) {
+Table headline(const Summary& summary) {
   Table table({"method", "rule", "speedup [95 %]", "tokens/s", "tokens per step", "identical"}, 2);
   table.add({summary.baseline.arm.name, summary.baseline.arm.rule,
              summary.baseline.steps > 0 ? "1.00" : "n/a",
@@ -223,7 +202,24 @@ std::string headline_table(const Summary& summary) {
                speedup_text(method.speedup), number(method.decode_tokens_per_s, 1),
                number(method.tokens_per_step, 2), percent(method.identical_rate)});
   }
-  return table.text();
+  return table;
+}
+
+std::string headline_table(const Summary& summary) {
+  return headline(summary).markdown();
+}
+
+std::vector<ReportSection> report_sections(const Summary& summary) {
+  std::vector<ReportSection> sections;
+  const auto add = [&](std::string name, std::string title, Table table) {
+    if (!table.empty()) sections.push_back({std::move(name), std::move(title), std::move(table)});
+  };
+  add("steps", "What a step does", step_table(summary));
+  add("budget", "The budget's choices", budget_table(summary));
+  add("acceptance", "Acceptance by draft position", acceptance_table(summary));
+  add("latency", "Latency", latency_table(summary));
+  add("categories", "By category: speedup; tokens per step", category_table(summary));
+  return sections;
 }
 
 std::string make_report(const Summary& summary, const ordered_json& manifest) {
@@ -232,12 +228,14 @@ std::string make_report(const Summary& summary, const ordered_json& manifest) {
                                 setting_text(summary, manifest), headline_table(summary));
   if (!summary.failures.empty()) out += failure_text(summary);
   out += fmt::format("{}\n", divergence_text(summary));
-  out += fmt::format("## What a step does\n\n{}\n", step_table(summary));
-  out += budget_table(summary);
-  out += fmt::format("## Acceptance by draft position\n\n{}\n", acceptance_table(summary));
-  out += fmt::format("## Latency\n\n{}\n", latency_table(summary));
-  out += fmt::format("## By category: speedup; tokens per step\n\n{}\n", category_table(summary));
-  return out + std::string(kDefinitions);
+  for (const ReportSection& section : report_sections(summary)) {
+    out += fmt::format("## {}\n\n{}\n", section.title, section.table.markdown());
+  }
+  return out + fmt::format("## Definitions\n\n{}", kDefinitions);
+}
+
+std::string_view report_definitions() {
+  return kDefinitions;
 }
 
 std::string replace_table(std::string_view readme, std::string_view name, std::string_view table) {
