@@ -55,7 +55,7 @@ fetch_models "${models[@]}"
 if [ -n "$all" ]; then
   say "Checking the format"
   (cd "$root" && find kernels core decoding drafters experiments tests \
-    -regex '.*\.\(cpp\|h\)' -exec clang-format --dry-run -Werror {} +)
+    -regex '.*\.\(cpp\|h\|cu\|cuh\)' -exec clang-format --dry-run -Werror {} +)
 fi
 run_tests release
 if [ -n "$all" ]; then
