@@ -58,15 +58,26 @@ AutoBudget::Unit AutoBudget::pop_densest() {
   return unit;
 }
 
+// Makes units of what can be kept first: the children of node 0, and the probes.
+void AutoBudget::open_roots(const TokenTree& tree, size_t index) {
+  open_children(tree, index, 0, 1.0);
+  // A tree's probes are one unit: half a window teaches nothing.
+  int probes = 0, first = 0;
+  for (int node = tree.size() - 1; node > 0; --node) {
+    if (tree.role(node) != NodeRole::probe) continue;
+    ++probes;
+    first = node;
+  }
+  if (probes > 0) push({index, first, probes, probe_gain_, 0.0});
+}
+
 // Makes units of the children of a node that is reached with a given probability.
-void AutoBudget::open_units(const BudgetedTree& budgeted, size_t index, int parent,
-                            double reached) {
-  const TokenTree& tree = *budgeted.tree;
+void AutoBudget::open_children(const TokenTree& tree, size_t index, int parent, double reached) {
   for (int child = tree.first_child(parent); child >= 0; child = tree.next_sibling(child)) {
     if (tree.role(child) == NodeRole::probe) continue;
     const double accepted = calibration_.acceptance(tree.source(child), tree.score(child));
     if (tree.q_row(child) == kPointMass) {
-      push({index, child, 1, reached * accepted, reached});
+      push({index, child, 1, reached * accepted, reached * accepted});
       continue;
     }
     bool first = true;
@@ -76,28 +87,33 @@ void AutoBudget::open_units(const BudgetedTree& budgeted, size_t index, int pare
       first = first && other >= child;
       ++rows;
     }
-    if (first)
-      push({index, child, rows, reached * (1.0 - std::pow(1.0 - accepted, rows)), reached});
+    const double any = 1.0 - std::pow(1.0 - accepted, rows);
+    if (first) push({index, child, rows, reached * any, reached * accepted});
+  }
+}
+
+// Notes a unit's nodes as the next to keep, and opens the units behind them.
+void AutoBudget::take(const TokenTree& tree, const Unit& unit) {
+  if (tree.role(unit.first) == NodeRole::probe) {
+    for (int node = unit.first; node < tree.size(); ++node) {
+      if (tree.role(node) == NodeRole::probe) order_.push_back({unit.tree, node});
+    }
+    return;
+  }
+  const bool drawn = tree.q_row(unit.first) != kPointMass;
+  for (int node = unit.first; node >= 0; node = drawn ? tree.next_sibling(node) : -1) {
+    if (tree.q_row(node) != tree.q_row(unit.first)) continue;
+    order_.push_back({unit.tree, node});
+    open_children(tree, unit.tree, node, unit.accepted);
   }
 }
 
 void AutoBudget::choose(std::span<const BudgetedTree> step) {
   heap_.clear();
   order_.clear();
-  if (keep_.size() < step.size()) keep_.resize(step.size());
   for (size_t i = 0; i < step.size(); ++i) {
-    keep_[i].assign(static_cast<size_t>(step[i].tree->size()), 0);
-    keep_[i][0] = 1;
     proposed_ = proposed_ || step[i].tree->size() > 1;
-    open_units(step[i], i, 0, 1.0);
-    // A tree's probes are one unit: half a window teaches nothing.
-    int probes = 0, first = 0;
-    for (int node = step[i].tree->size() - 1; node > 0; --node) {
-      if (step[i].tree->role(node) != NodeRole::probe) continue;
-      ++probes;
-      first = node;
-    }
-    if (probes > 0) push({i, first, probes, probe_gain_, 1.0});
+    open_roots(*step[i].tree, i);
   }
 
   const double lambda = tokens_per_second();
@@ -107,24 +123,10 @@ void AutoBudget::choose(std::span<const BudgetedTree> step) {
   while (!heap_.empty()) {
     const Unit unit = pop_densest();
     const BudgetedTree& budgeted = step[unit.tree];
-    const TokenTree& tree = *budgeted.tree;
+    take(*budgeted.tree, unit);
     pass.rows += unit.rows;
     pass.row_keys += static_cast<double>(unit.rows) * budgeted.context;
     tokens += unit.gain;
-    const auto take = [&](int node) { order_.push_back({unit.tree, node}); };
-    if (tree.role(unit.first) == NodeRole::probe) {
-      for (int node = unit.first; node < tree.size(); ++node) {
-        if (tree.role(node) == NodeRole::probe) take(node);
-      }
-    } else {
-      const bool drawn = tree.q_row(unit.first) != kPointMass;
-      for (int node = unit.first; node >= 0; node = drawn ? tree.next_sibling(node) : -1) {
-        if (tree.q_row(node) != tree.q_row(unit.first)) continue;
-        take(node);
-        const double accepted = calibration_.acceptance(tree.source(node), tree.score(node));
-        open_units(budgeted, unit.tree, node, unit.reached * accepted);
-      }
-    }
     const double seconds = costs_->seconds(pass);
     const double worth = tokens - kCaution * lambda * (seconds - plain_seconds_);
     if (worth > best) {
@@ -135,7 +137,16 @@ void AutoBudget::choose(std::span<const BudgetedTree> step) {
       chosen_ = pass;
     }
   }
-  for (const Chosen& node : std::span(order_).first(kept)) {
+  cut(step, std::span(order_).first(kept));
+}
+
+void AutoBudget::cut(std::span<const BudgetedTree> step, std::span<const Chosen> kept) {
+  if (keep_.size() < step.size()) keep_.resize(step.size());
+  for (size_t i = 0; i < step.size(); ++i) {
+    keep_[i].assign(static_cast<size_t>(step[i].tree->size()), 0);
+    keep_[i][0] = 1;
+  }
+  for (const Chosen& node : kept) {
     keep_[node.tree][static_cast<size_t>(node.node)] = 1;
     probed_ = probed_ || step[node.tree].tree->role(node.node) == NodeRole::probe;
   }

@@ -67,17 +67,20 @@ class AutoBudget {
   /// Nodes that are kept or cut together.
   struct Unit {
     size_t tree = 0;
-    int first = 0;  // its first node; the others are `first`'s siblings
+    int first = 0;  // its first node; the others are `first`'s siblings, or the tree's other probes
     int rows = 0;
-    double gain = 0;     // expected tokens
-    double reached = 0;  // P(its nodes' parent is accepted)
+    double gain = 0;      // expected tokens
+    double accepted = 0;  // P(one given node of it is accepted, with all above it)
     double density() const { return gain / rows; }
   };
   struct Chosen {
     size_t tree;
     int node;
   };
-  void open_units(const BudgetedTree& budgeted, size_t index, int parent, double reached);
+  void open_roots(const TokenTree& tree, size_t index);
+  void open_children(const TokenTree& tree, size_t index, int parent, double reached);
+  void take(const TokenTree& tree, const Unit& unit);
+  void cut(std::span<const BudgetedTree> step, std::span<const Chosen> kept);
   static bool less_dense(const Unit& a, const Unit& b);
   void push(const Unit& unit);
   Unit pop_densest();

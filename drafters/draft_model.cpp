@@ -40,6 +40,25 @@ void check(const DraftModelOptions& options) {
 
 }  // namespace
 
+void check_shape_options(const OptionMap& given, const DraftModelOptions& options) {
+  struct Reader {
+    std::string_view option, shapes;
+  };
+  constexpr Reader kReaders[] = {
+      {"draft_length", "chain"},   {"branching", "fixed"},       {"nodes", "dynamic, sequoia"},
+      {"depth", "dynamic, sequoia"}, {"top_k", "dynamic"},       {"acceptance", "sequoia"},
+  };
+  for (const OptionEntry& entry : given) {
+    for (const Reader& reader : kReaders) {
+      if (entry.key != reader.option || reader.shapes.find(options.shape) != reader.shapes.npos) {
+        continue;
+      }
+      throw Error("{}: '{}' has no effect with shape '{}', only with {}; leave it out, or set shape",
+                  entry.place, entry.key, options.shape, reader.shapes);
+    }
+  }
+}
+
 DraftModel::DraftModel(const DraftModelOptions& options, const MethodParts& parts)
     : options_(options), is_dynamic_(options.shape == "dynamic") {
   check(options);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/options.h"
 #include "decoding/draft_pace.h"
 #include "decoding/draft_runner.h"
 #include "decoding/draft_shapes.h"
@@ -45,6 +46,9 @@ struct DraftModelOptions {
     v("replacement", replacement, "siblings that are drawn may repeat (SpecInfer)");
   }
 };
+
+/// Throws Error naming an option that the shape does not read.
+void check_shape_options(const OptionMap& given, const DraftModelOptions& options);
 
 class DraftModel : public Drafter {
  public:

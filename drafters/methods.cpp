@@ -44,6 +44,13 @@ std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const Method
   return std::make_unique<Made>(read_options<Options>(options, "method"), parts);
 }
 
+std::unique_ptr<Drafter> make_draft_model(const OptionMap& options, const MethodParts& parts) {
+  require_models(parts);
+  const auto read = read_options<DraftModelOptions>(options, "draft_model");
+  check_shape_options(options, read);
+  return std::make_unique<DraftModel>(read, parts);
+}
+
 std::unique_ptr<Drafter> make_oracle(const OptionMap& options, const MethodParts& parts) {
   const auto read = read_options<OracleOptions>(options, "oracle");
   if (!read.answers.empty()) return std::make_unique<Oracle>(read);
@@ -88,7 +95,7 @@ constexpr MethodEntry kMethods[] = {
      false, describe_options<TokenRecyclingOptions>,
      make_from_models<TokenRecyclingOptions, TokenRecycling>},
     {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain or a tree", true,
-     describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
+     describe_options<DraftModelOptions>, make_draft_model},
     {"universal_draft", "Timor 2025", "a smaller model with another vocabulary proposes its text",
      true, describe_options<UniversalDraftOptions>,
      make_from_models<UniversalDraftOptions, UniversalDraft>},

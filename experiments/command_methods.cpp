@@ -28,8 +28,8 @@ struct MethodsOptions {
 
 void print_options(const std::vector<OptionDoc>& options) {
   for (const OptionDoc& option : options) {
-    fmt::print("    {:<14} {} (default {}, {})\n", option.key, option.help, option.default_value,
-               option.range);
+    fmt::print("    {:<15} {} (default {}{}{})\n", option.key, option.help, option.default_value,
+               option.range.empty() ? "" : ", ", option.range);
   }
 }
 

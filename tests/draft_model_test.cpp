@@ -2,6 +2,7 @@
 // else, ends of contexts, and tokens that follow the target's distribution.
 #include "drafters/draft_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -135,6 +136,24 @@ TEST_F(DraftModelTest, ADrawnTreeRepeatsItselfInAnyBatch) {
               decode({}, target, nullptr, 0.0f, 1))
         << shape.name;
   }
+}
+
+// C149: an option has an effect or is refused.
+TEST_F(DraftModelTest, AnOptionOfAnotherShapeIsRefused) {
+  const LoadedModel target = load(tiny_);
+  const auto refusal = [&](std::vector<OptionEntry> options) -> std::string {
+    try {
+      decode({.method = "draft_model", .options = std::move(options)}, target, &target, 0.0f, 1);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(refusal({option("draft_length", int64_t{3})}), "none");
+  EXPECT_THAT(refusal({option("top_k", int64_t{3})}),
+              testing::HasSubstr("'top_k' has no effect with shape 'chain', only with dynamic"));
+  EXPECT_THAT(refusal({option("shape", std::string("dynamic")), option("draft_length", int64_t{3})}),
+              testing::HasSubstr("'draft_length' has no effect with shape 'dynamic'"));
 }
 
 // C113: the draft model's context may end long before the target's.
