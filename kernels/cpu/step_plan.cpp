@@ -11,6 +11,8 @@ namespace {
 
 /// Fewer (tile, KV head) pairs than this a thread, and ranges are shared out as well.
 constexpr int kPairsPerThread = 4;
+/// Rows from which two tiles take less time than the barrier that they need.
+constexpr int kFewestHalved = 4;
 
 size_t in_lines(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -76,7 +78,11 @@ void StepPlan::add(const Attention& op, int threads) {
 }
 
 AttentionPlan StepPlan::cut(const Attention& op, int threads) {
-  const int tile_rows = rows_per_tile(op);
+  int tile_rows = rows_per_tile(op);
+  // One tile a KV head would leave threads idle where they are not as many as the heads.
+  if (op.rows >= kFewestHalved && op.rows <= tile_rows && op.kv.kv_heads % threads != 0) {
+    tile_rows = (op.rows + 1) / 2;
+  }
   AttentionPlan plan{.row = op.row,
                      .rows = op.rows,
                      .window = op.window,
