@@ -45,16 +45,17 @@ void check_shape_options(const OptionMap& given, const DraftModelOptions& option
     std::string_view option, shapes;
   };
   constexpr Reader kReaders[] = {
-      {"draft_length", "chain"},   {"branching", "fixed"},       {"nodes", "dynamic, sequoia"},
-      {"depth", "dynamic, sequoia"}, {"top_k", "dynamic"},       {"acceptance", "sequoia"},
+      {"draft_length", "chain"},     {"branching", "fixed"}, {"nodes", "dynamic, sequoia"},
+      {"depth", "dynamic, sequoia"}, {"top_k", "dynamic"},   {"acceptance", "sequoia"},
   };
   for (const OptionEntry& entry : given) {
     for (const Reader& reader : kReaders) {
       if (entry.key != reader.option || reader.shapes.find(options.shape) != reader.shapes.npos) {
         continue;
       }
-      throw Error("{}: '{}' has no effect with shape '{}', only with {}; leave it out, or set shape",
-                  entry.place, entry.key, options.shape, reader.shapes);
+      throw Error(
+          "{}: '{}' has no effect with shape '{}', only with {}; leave it out, or set shape",
+          entry.place, entry.key, options.shape, reader.shapes);
     }
   }
 }

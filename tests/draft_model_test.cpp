@@ -152,8 +152,9 @@ TEST_F(DraftModelTest, AnOptionOfAnotherShapeIsRefused) {
   EXPECT_EQ(refusal({option("draft_length", int64_t{3})}), "none");
   EXPECT_THAT(refusal({option("top_k", int64_t{3})}),
               testing::HasSubstr("'top_k' has no effect with shape 'chain', only with dynamic"));
-  EXPECT_THAT(refusal({option("shape", std::string("dynamic")), option("draft_length", int64_t{3})}),
-              testing::HasSubstr("'draft_length' has no effect with shape 'dynamic'"));
+  EXPECT_THAT(
+      refusal({option("shape", std::string("dynamic")), option("draft_length", int64_t{3})}),
+      testing::HasSubstr("'draft_length' has no effect with shape 'dynamic'"));
 }
 
 // C113: the draft model's context may end long before the target's.
