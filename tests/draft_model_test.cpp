@@ -88,6 +88,7 @@ class DraftModelTest : public testing::Test {
   TinyModel other_{{.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3}};
 };
 
+// C037
 TEST_F(DraftModelTest, EveryShapeGivesTheBaselinesText) {
   const LoadedModel target = load(tiny_), other = load(other_);
   for (float temperature : {0.0f, 1.0f}) {
@@ -102,7 +103,7 @@ TEST_F(DraftModelTest, EveryShapeGivesTheBaselinesText) {
   }
 }
 
-// C041, C058: a model that drafts for itself is right down to the last level, in every step.
+// C019, C041, C058: a model that drafts for itself is right down to the last level, in every step.
 TEST_F(DraftModelTest, AModelDraftingForItselfIsAcceptedToTheLastLevel) {
   const LoadedModel target = load(tiny_);
   for (const Shape& shape : shapes()) {

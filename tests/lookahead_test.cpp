@@ -114,6 +114,8 @@ std::vector<int> plain_lookahead(Plain& plain, Tokens text, const LookaheadOptio
   return emitted;
 }
 
+// C038, C040: the pool's n-grams are those that were emitted, and as many are verified as the set of
+// guesses holds, whatever the window.
 TEST(Lookahead, TokensPerStepEqualAPlainImplementations) {
   const auto backend = make_backend({.name = "reference", .threads = 1});
   const auto rule = make_rule("greedy");
@@ -133,6 +135,7 @@ TEST(Lookahead, TokensPerStepEqualAPlainImplementations) {
     Plain plain(model, *backend);
     for (const LookaheadOptions& options :
          {LookaheadOptions{}, LookaheadOptions{.ngram = 3, .window = 3, .guesses = 2},
+          LookaheadOptions{.ngram = 3, .window = 2, .guesses = 6},
           LookaheadOptions{.ngram = 4, .window = 1, .guesses = 1}}) {
       const Tokens prompt = {3, 1, 4, 1, 5};
       constexpr int kSteps = 16;

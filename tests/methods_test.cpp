@@ -133,9 +133,21 @@ class MethodsTest : public testing::Test {
     std::vector<std::vector<int32_t>> ids;
     int64_t drafted = 0, accepted = 0;
   };
+  static std::vector<std::vector<int32_t>> usual_prompts() {
+    std::vector<std::vector<int32_t>> prompts(9);
+    for (int i = 0; i < 9; ++i) {
+      for (int t = 0; t < 3 + 2 * i; ++t) {
+        prompts[static_cast<size_t>(i)].push_back(1 + (t * (i + 2)) % 11);
+      }
+    }
+    return prompts;
+  }
+
   Result decode(const MethodSpec& spec, const LoadedModel& target, const LoadedModel* draft,
-                float temperature, int batch) {
-    Decoder decoder(spec, target, draft, *backend_, {.sequences = batch, .context = 128},
+                float temperature, int batch,
+                const std::vector<std::vector<int32_t>>& prompts = usual_prompts(),
+                int context = 128) {
+    Decoder decoder(spec, target, draft, *backend_, {.sequences = batch, .context = context},
                     temperature);
     Result result;
     decoder.engine().on_step = [&](const StepRecord& record) {
@@ -143,9 +155,9 @@ class MethodsTest : public testing::Test {
       result.accepted += record.accepted;
     };
     std::vector<RequestId> ids;
-    for (int i = 0; i < 9; ++i) {
+    for (size_t i = 0; i < prompts.size(); ++i) {
       Request request;
-      for (int t = 0; t < 3 + 2 * i; ++t) request.prompt.push_back(1 + (t * (i + 2)) % 11);
+      request.prompt = prompts[i];
       request.stop.max_new_tokens = 30;
       request.stop.tokens = {0};
       request.sampling.temperature = temperature;
@@ -180,6 +192,28 @@ TEST_F(MethodsTest, EveryMethodGivesTheBaselinesTextInEveryBatch) {
           EXPECT_EQ(decode(spec, target, draft, temperature, batch).ids, expected)
               << method.name << ", temperature " << temperature << ", batch " << batch;
         }
+      }
+    }
+  }
+}
+
+// C031, C032, C061, C062, C064: prompts of one id, of one id many times, texts that outgrow a sliding
+// window, and an end of context that falls into a draft. C020: a temperature of almost none.
+TEST_F(MethodsTest, EdgesOfPromptWindowAndContextGiveTheBaselinesText) {
+  const TinyModel windowed({.gemma_like = true, .type = DType::q8_0, .sharpness = 4.0f});
+  const LoadedModel target = load(windowed);
+  const std::vector<std::vector<int32_t>> prompts = {
+      {10}, {1}, std::vector<int32_t>(48, 7), std::vector<int32_t>(23, 3), {5, 6, 5, 6, 5}};
+  for (float temperature : {0.0f, 0.01f, 1.0f}) {
+    const auto expected = decode({}, target, nullptr, temperature, 1, prompts, 64).ids;
+    EXPECT_EQ(expected[2].size(), 16u);  // where the context ends
+    for (const MethodEntry& method : methods()) {
+      MethodSpec spec = spec_of(method);
+      spec.rule = temperature == 0.0f ? "greedy" : "coupled";
+      for (int budget : {kBudgetAll, kBudgetAuto}) {
+        spec.budget = budget;
+        EXPECT_EQ(decode(spec, target, &target, temperature, 3, prompts, 64).ids, expected)
+            << method.name << ", temperature " << temperature;
       }
     }
   }
