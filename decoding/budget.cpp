@@ -17,6 +17,7 @@ constexpr int kMostPriced = 64;                          // rows of drafts that 
 
 void AutoBudget::begin(std::span<const BudgetedTree> step) {
   plain_ = {};
+  sequences_ = static_cast<int>(step.size());
   for (const BudgetedTree& budgeted : step) {
     plain_.rows += 1;
     plain_.keys += budgeted.context;
@@ -177,6 +178,8 @@ void AutoBudget::end(int emitted, double draft_seconds, double target_seconds) {
   costs_->learn(chosen_, target_seconds);
   tokens_ = kMemory * tokens_ + emitted;
   seconds_ = kMemory * seconds_ + expected_seconds_ + draft_seconds;
+  const double spent = draft_seconds + expected_seconds_ - plain_seconds_;
+  balance_.learn(static_cast<double>(emitted) / sequences_ - 1.0 - spent / plain_seconds_);
   if (proposed_) {
     patience_ = price_.trial ? std::min(2 * std::max(patience_, kFirstPatience), kMostPatience)
                              : kFirstPatience;

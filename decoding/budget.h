@@ -1,10 +1,11 @@
 // The row budget "auto": of the nodes that drafters propose, keeps those whose expected tokens are
 // worth their time. With lambda = tokens per second now, a node earns its path's probability and
 // costs lambda times what its row adds to the pass; all sequences of a step are weighed together.
-// The baseline is the answer that keeps no node, so drafting stops where drafting loses.
+// The baseline is the answer that keeps no node, so drafting stops where drafting loses; and a
+// drafter whose own time is not worth it is left alone for a while.
 //
 //   AutoBudget budget(costs);
-//   budget.begin(sequences);            // then drafters propose, asking budget.price()
+//   budget.begin(sequences);            // unless it rests(), drafters propose, asking price()
 //   budget.choose(sequences);           // cuts the trees
 //   budget.learn(proposed, emitted);    // once a sequence
 //   budget.end(emitted, draft_seconds, target_seconds);
@@ -17,6 +18,7 @@
 #include "core/token_tree.h"
 #include "decoding/calibration.h"
 #include "decoding/cost_curve.h"
+#include "decoding/draft_balance.h"
 #include "decoding/draft_price.h"
 
 namespace coppice {
@@ -48,6 +50,8 @@ class AutoBudget {
   /// Opens a step: who takes part. Modifies the price.
   void begin(std::span<const BudgetedTree> step);
   const DraftPrice& price() const { return price_; }
+  /// Whether nothing is to be proposed in this step.
+  bool rests() const { return balance_.rests(); }
   /// Cuts the trees of the step that begin() opened. A drawn node is cut with its whole sibling
   /// group, by what its parent and their row say alone (design, exactness: a drawn token may not be
   /// dropped for what it is).
@@ -89,9 +93,11 @@ class AutoBudget {
   CostCurve* costs_;
   Calibration calibration_;
   DraftPrice price_;
+  DraftBalance balance_;
   PassSize plain_, chosen_;
   double tokens_ = 0, seconds_ = 0;
   double expected_tokens_ = 0, expected_seconds_ = 0, plain_seconds_ = 0;
+  int sequences_ = 0;
   double probe_gain_ = 1.0;
   bool probed_ = false;
   int quiet_steps_ = 0, patience_ = 0;

@@ -215,6 +215,7 @@ void Engine::open_budget() {
 
 void Engine::draft() {
   jobs_.clear();
+  if (!budgeted_.empty() && parts_.budget->rests()) return;
   for (Sequence* sequence : in_step_) {
     const int budget = sequence->tree.room();
     if (budget == 0) continue;

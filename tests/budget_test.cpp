@@ -272,6 +272,50 @@ TEST(AutoBudget, TriesAgainAtABoundedCostWhenNothingIsDrafted) {
   }
 }
 
+TEST(DraftBalance, LeavesALosingDrafterAloneLongerAndLonger) {
+  DraftBalance balance;
+  std::vector<int> rests;
+  int asked = 0;
+  for (int step = 0; step < 20000; ++step) {
+    if (balance.rests()) {
+      ++rests.back();
+    } else {
+      ++asked;
+    }
+    const bool rested = balance.rests();
+    balance.learn(-0.06);
+    if (!rested && balance.rests()) rests.push_back(0);
+  }
+  ASSERT_GE(rests.size(), 6u);
+  EXPECT_EQ(rests[0], 64);
+  for (size_t i = 1; i + 1 < rests.size(); ++i) {
+    EXPECT_EQ(rests[i], std::min(2 * rests[i - 1], 1024));
+  }
+  EXPECT_LT(asked * 0.06, 0.01 * 20000);  // what it costs in all
+}
+
+TEST(DraftBalance, NeverLeavesOneThatWinsInBursts) {
+  DraftBalance balance;
+  for (int step = 0; step < 5000; ++step) {
+    ASSERT_FALSE(balance.rests()) << step;
+    balance.learn(step % 40 < 4 ? 3.0 : -0.05);
+  }
+}
+
+TEST(DraftBalance, OneThatPaysAgainRestsBrieflyAtFirst) {
+  DraftBalance balance;
+  const auto steps_of_rest = [&] {
+    while (!balance.rests()) balance.learn(-0.06);
+    int steps = 0;
+    for (; balance.rests(); ++steps) balance.learn(0.0);
+    return steps;
+  };
+  EXPECT_EQ(steps_of_rest(), 64);
+  EXPECT_EQ(steps_of_rest(), 128);
+  for (int step = 0; step < 50; ++step) balance.learn(0.5);
+  EXPECT_EQ(steps_of_rest(), 64);
+}
+
 // ---- in the engine
 
 class BudgetedEngine : public testing::Test {
