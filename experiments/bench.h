@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "experiments/bench_config.h"
+#include "experiments/interrupt.h"
 #include "experiments/run_folder.h"
 
 namespace coppice {
@@ -17,14 +19,21 @@ struct BenchRequest {
   std::vector<std::string> overrides;  // "bench.seed=7"
   std::filesystem::path out;           // empty: results/NAME
   Existing existing = Existing::refuse;
+
+  // Of a config with a [sweep] table alone; see sweep_run.h.
+  std::string jobs = "1";           // cells at a time, or "slurm"
+  std::vector<std::string> sbatch;  // more options for it
+  bool dry_run = false;             // list the cells
+  std::string cell;                 // run this one alone, by its hash
+  std::filesystem::path program;    // that runs a cell; empty: this one
 };
 
-inline constexpr int kInterruptedStatus = 130;  // as a shell reports SIGINT
-
-/// Runs the experiment; progress goes to standard error, the headline table to standard output.
-/// Returns the exit code: 0, 1 when a prompt failed, kInterruptedStatus after SIGINT or SIGTERM
-/// (what is finished is kept and reported). Throws Error or Failure.
+/// Runs the experiment, or every cell of a sweep; progress goes to standard error, the headline
+/// table to standard output. Returns the exit code: 0, 1 when a prompt failed, kInterruptedStatus
+/// after SIGINT or SIGTERM (what is finished is kept and reported). Throws Error or Failure.
 int run_bench(const BenchRequest& request);
+/// The same for a config that is read already; `out` empty: results/NAME.
+int run_bench(const BenchConfig& config, const std::filesystem::path& out, Existing existing);
 
 struct ReportRequest {
   std::filesystem::path run;     // folder of a run

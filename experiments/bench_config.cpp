@@ -39,6 +39,9 @@ void check_section(const ConfigTable& table) {
         "or [[method]]",
         entry.place, quote(entry.key));
   }
+  if (table.name == "sweep") {
+    throw Error("{}: sweep: is for `coppice bench` alone; give a config without it", table.place);
+  }
   if (std::find(std::begin(kSections), std::end(kSections), table.name) == std::end(kSections)) {
     throw Error("{}: {}: unknown table{}", table.place, quote(table.name),
                 suggest_word(table.name, kSections));
@@ -189,6 +192,23 @@ void check_label(const MethodConfig& method, std::span<const MethodConfig> befor
   }
 }
 
+/// Leaves the methods that bench.methods names; the list itself has then done its work.
+void keep_methods(BenchConfig& config) {
+  std::vector<std::string>& wanted = config.bench.methods;
+  if (wanted.empty()) return;
+  std::vector<std::string_view> labels;
+  for (const MethodConfig& method : config.methods) labels.push_back(method.name);
+  for (const std::string& name : wanted) {
+    if (std::find(labels.begin(), labels.end(), name) != labels.end()) continue;
+    throw Error("bench.methods: no method is labelled {}{}", quote(name),
+                suggest_word(name, labels));
+  }
+  std::erase_if(config.methods, [&](const MethodConfig& method) {
+    return std::find(wanted.begin(), wanted.end(), method.name) == wanted.end();
+  });
+  wanted.clear();
+}
+
 OptionMap with_defaults(const std::vector<OptionDoc>& docs, const OptionMap& options) {
   OptionMap out;
   for (const OptionDoc& doc : docs) {
@@ -212,11 +232,18 @@ OptionMap dump_spec(const MethodSpec& spec) {
 
 BenchConfig make_bench_config(ConfigTables tables, std::span<const std::string> overrides,
                               std::string_view name, const fs::path& folder) {
+  std::vector<Override> read;
+  for (const std::string& text : overrides) read.push_back(parse_override(text));
+  return resolve_bench_config(std::move(tables), read, name, folder);
+}
+
+BenchConfig resolve_bench_config(ConfigTables tables, std::span<const Override> overrides,
+                                 std::string_view name, const fs::path& folder) {
   for (ConfigTable& table : tables) {
     check_section(table);
     if (table.name == "method") expand_use(table, folder);
   }
-  for (const std::string& text : overrides) apply_override(tables, parse_override(text));
+  for (const Override& change : overrides) apply_override(tables, change);
 
   BenchConfig config;
   config.folder = folder;
@@ -238,16 +265,20 @@ BenchConfig make_bench_config(ConfigTables tables, std::span<const std::string> 
     }
     config.methods.push_back(std::move(method));
   }
+  keep_methods(config);
   if (config.methods.empty()) {
     throw Error("{}: no [[method]] table; add one, for example method = \"prompt_lookup\"", name);
   }
   return config;
 }
 
+ConfigTables read_config_tables(const fs::path& path) {
+  return path.extension() == ".json" ? read_manifest_config(path) : read_toml(path);
+}
+
 BenchConfig read_bench_config(const fs::path& path, std::span<const std::string> overrides) {
-  const bool is_manifest = path.extension() == ".json";
-  return make_bench_config(is_manifest ? read_manifest_config(path) : read_toml(path), overrides,
-                           path.stem().string(), path.parent_path());
+  return make_bench_config(read_config_tables(path), overrides, path.stem().string(),
+                           path.parent_path());
 }
 
 ConfigTables dump_bench_config(const BenchConfig& config) {

@@ -32,6 +32,7 @@ struct BenchOptions {
   std::string name;
   std::vector<std::string> prompts = {"builtin"};
   std::vector<std::string> categories;
+  std::vector<std::string> methods;
   int prompts_per_category = 3;
   int prompts_per_file = 0;
   int max_new_tokens = 64;
@@ -53,6 +54,7 @@ struct BenchOptions {
       "JSONL files of {\"id\", \"category\", \"prompt\"}, or as MT-bench, Spec-Bench and GSM8K are "
       "published; builtin: the project's own");
     v("categories", categories, "use these alone; empty: all");
+    v("methods", methods, "labels of the methods to measure; empty: all");
     v("prompts_per_category", prompts_per_category, "first ones of each; 0: all", Range{0, 1e6});
     v("prompts_per_file", prompts_per_file, "first ones of each file; 0: all", Range{0, 1e6});
     v("max_new_tokens", max_new_tokens, "tokens of an answer", Range{1, 1e6});
@@ -106,6 +108,11 @@ inline constexpr std::string_view kBaselineName = "baseline";
 /// the config gives none. Throws Error "place: key: what; remedy".
 BenchConfig make_bench_config(ConfigTables tables, std::span<const std::string> overrides,
                               std::string_view name, const std::filesystem::path& folder);
+/// The same with overrides that are read already.
+BenchConfig resolve_bench_config(ConfigTables tables, std::span<const Override> overrides,
+                                 std::string_view name, const std::filesystem::path& folder);
+/// The tables of a TOML config, or of the manifest.json of an earlier run.
+ConfigTables read_config_tables(const std::filesystem::path& path);
 /// Reads a TOML config, or the manifest.json of an earlier run, which repeats that run.
 BenchConfig read_bench_config(const std::filesystem::path& path,
                               std::span<const std::string> overrides);

@@ -12,7 +12,9 @@ struct BenchCommandOptions {
   std::string config;
   std::vector<std::string> set;
   std::string out;
-  bool overwrite = false, resume = false;
+  bool overwrite = false, resume = false, dry_run = false;
+  std::string jobs = "1", cell;
+  std::vector<std::string> sbatch;
   template <class V>
   void visit(V& v) {
     v("config", config, "TOML file, or the manifest.json of an earlier run, which repeats it");
@@ -20,6 +22,10 @@ struct BenchCommandOptions {
     v("out", out, "folder of the results; empty: results/NAME");
     v("overwrite", overwrite, "replace what an earlier run left in the folder");
     v("resume", resume, "go on where an interrupted run of the same config ended");
+    v("dry_run", dry_run, "list a sweep's cells and how long each will take");
+    v("jobs", jobs, "cells of a sweep at a time, each on cores of its own; or slurm");
+    v("sbatch", sbatch, "with --jobs slurm: an option for sbatch; may be repeated");
+    v("cell", cell, "run this cell of a sweep alone, by the name that --dry-run gives");
   }
 };
 
@@ -36,11 +42,17 @@ struct ReportOptions {
 
 int bench_command(Arguments args) {
   CommandLine line("coppice bench",
-                   "Runs an experiment: every method against the baseline, prompt by prompt.",
+                   "Runs an experiment: every method against the baseline, prompt by prompt.\n"
+                   "A config with a [sweep] table is run once for each of its cells; the same "
+                   "command goes on\nwhere it was interrupted.",
                    "  coppice bench configs/quickstart.toml\n"
                    "  coppice bench configs/quickstart.toml --set sampling.temperature=1 \\\n"
                    "      --set bench.max_new_tokens=128 --out results/warm\n"
-                   "  coppice bench results/quickstart/manifest.json --out results/again\n");
+                   "  coppice bench results/quickstart/manifest.json --out results/again\n"
+                   "  coppice bench configs/bench/draft_length.toml --dry-run\n"
+                   "  coppice bench configs/quickstart.toml --set sweep.threads=[1,2]\n"
+                   "  coppice bench configs/bench/draft_length.toml --jobs slurm "
+                   "--sbatch=--exclusive\n");
   line.add<BenchCommandOptions>("Options");
   line.positional("config");
   if (!line.parse(args)) return 0;
@@ -54,7 +66,11 @@ int bench_command(Arguments args) {
                     .out = options.out,
                     .existing = options.overwrite ? Existing::overwrite
                                 : options.resume  ? Existing::resume
-                                                  : Existing::refuse});
+                                                  : Existing::refuse,
+                    .jobs = options.jobs,
+                    .sbatch = options.sbatch,
+                    .dry_run = options.dry_run,
+                    .cell = options.cell});
 }
 
 int report_command(Arguments args) {

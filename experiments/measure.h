@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "experiments/bench_config.h"
+#include "experiments/interrupt.h"
 #include "experiments/prompt_row.h"
 #include "experiments/summary.h"
 #include "experiments/workload.h"
 
 namespace coppice {
-
-/// Thrown out of a run when the user asked for its end.
-struct Interrupted {};
 
 struct ArmResult {
   std::vector<PromptRow> rows;  // one a prompt, in the group's order

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kFiles[] = {"manifest.json", "prompts.jsonl", "steps.jsonl",
-                                       "summary.json", "report.md"};
+                                       "summary.json",  "report.md",     "sweep.json"};
 
 /// An open file descriptor.
 class File {

@@ -85,6 +85,37 @@ std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,
   return out;
 }
 
+std::optional<double> drift_of(std::span<const double> values, std::span<const double> sizes) {
+  COPPICE_CHECK(values.size() == sizes.size());
+  const size_t n = values.size();
+  if (n < 9 || *std::min_element(values.begin(), values.end()) <= 0.0) return std::nullopt;
+  const double mean_value = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  const double mean_size = std::accumulate(sizes.begin(), sizes.end(), 0.0) / n;
+  double both = 0.0, size_square = 0.0;
+  for (size_t i = 0; i < n; ++i) {
+    both += (values[i] - mean_value) * (sizes[i] - mean_size);
+    size_square += (sizes[i] - mean_size) * (sizes[i] - mean_size);
+  }
+  const double slope = size_square > 0.0 ? both / size_square : 0.0;
+
+  std::vector<double> level(n), medians, deviations;
+  for (size_t i = 0; i < n; ++i) level[i] = values[i] - slope * (sizes[i] - mean_size);
+  for (size_t third = 0; third < 3; ++third) {
+    const std::span<const double> part(
+        level.begin() + static_cast<std::ptrdiff_t>(third * n / 3),
+        level.begin() + static_cast<std::ptrdiff_t>((third + 1) * n / 3));
+    medians.push_back(*percentile(part, 0.5));
+    for (const double value : part) deviations.push_back(std::abs(value - medians.back()));
+  }
+  // For normal scatter: a deviation of 1.4826 MAD, a median's of 1.2533 / sqrt(n) of it, and a
+  // range of three such of 1.6926.
+  const double scatter = 1.4826 * *percentile(deviations, 0.5);
+  const double by_chance = 1.6926 * 1.2533 * scatter / std::sqrt(static_cast<double>(n) / 3.0);
+  const auto [low, high] = std::minmax_element(medians.begin(), medians.end());
+  if (*low <= 0.0) return std::nullopt;
+  return std::max(*high - *low - by_chance, 0.0) / *low;
+}
+
 std::vector<int> shuffled(int n, uint64_t seed, uint32_t lane) {
   std::vector<int> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);

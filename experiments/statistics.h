@@ -47,6 +47,14 @@ inline constexpr int kResamples = 10'000;
 std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,
                                    std::span<const double> denominator, int resamples = kResamples);
 
+/// How far a repeated measurement moved while it was repeated: the largest relative difference
+/// between the medians of the first, middle and last third of `values`, less what their scatter
+/// alone would show, and not less than 0. `sizes` are what a value may depend on besides (a line
+/// through both is taken off). Empty for fewer than nine values, or values that are not positive.
+std::optional<double> drift_of(std::span<const double> values, std::span<const double> sizes);
+/// A table whose baseline moved further says so.
+inline constexpr double kMostDrift = 0.05;
+
 /// A permutation of 0..n-1 that depends on the seed and the lane alone (Fisher-Yates).
 std::vector<int> shuffled(int n, uint64_t seed, uint32_t lane);
 

@@ -42,6 +42,23 @@ std::optional<std::vector<double>> list_of_numbers(const toml::array& array) {
   return out;
 }
 
+OptionValue to_option_value(const toml::node& node, std::string_view key, std::string_view place);
+
+/// [[1, 2], [3]]: each as the text that parse_value() reads.
+std::optional<std::vector<std::string>> list_of_lists(const toml::array& array,
+                                                      std::string_view key,
+                                                      std::string_view place) {
+  std::vector<std::string> out;
+  for (const toml::node& node : array) {
+    const toml::array* inner = node.as_array();
+    const bool flat = inner != nullptr && std::none_of(inner->begin(), inner->end(),
+                                                       [](const auto& e) { return e.is_array(); });
+    if (!flat) return std::nullopt;
+    out.push_back(option_text(to_option_value(*inner, key, place)));
+  }
+  return out;
+}
+
 OptionValue to_option_value(const toml::node& node, std::string_view key, std::string_view place) {
   if (const auto* value = node.as_boolean()) return value->get();
   if (const auto* value = node.as_integer()) return value->get();
@@ -51,6 +68,7 @@ OptionValue to_option_value(const toml::node& node, std::string_view key, std::s
     if (auto texts = list_of<std::string>(*array)) return *texts;
     if (auto integers = list_of<int64_t>(*array)) return *integers;
     if (auto numbers = list_of_numbers(*array)) return *numbers;
+    if (auto lists = list_of_lists(*array, key, place)) return *lists;
     throw Error("{}: {}: the list mixes kinds; give numbers only or texts only", place, quote(key));
   }
   if (node.is_table()) {

@@ -1,5 +1,6 @@
 // TOML text as flat tables of options, each entry with its file and line, and the overrides of a
-// command line. Values are booleans, integers, numbers, texts and lists of one kind of these.
+// command line. Values are booleans, integers, numbers, texts and lists of one kind of these
+// (a list of lists is a list of their texts, for the axes of a sweep).
 // A table inside a table ([method.part], or part.key = VALUE) gives entries `part.key`.
 //
 //   ConfigTables tables = read_toml("configs/quickstart.toml");

@@ -125,6 +125,46 @@ TEST(Ratio, AnAaExperimentWithNoiseIsRarelyCalledADifference) {
   EXPECT_GT(coverage(1.0, 24, 400), 0.90);
 }
 
+/// Of times a token as a baseline has them: noise, and a share that grows with the context.
+double drift_of_baseline(double last_third, unsigned seed) {
+  std::mt19937_64 generator(seed);
+  std::uniform_real_distribution<double> size(50, 800);
+  std::normal_distribution<double> noise(0.0, 0.03);
+  std::vector<double> times, sizes;
+  for (int i = 0; i < 24; ++i) {
+    sizes.push_back(size(generator));
+    times.push_back((2.5 + 0.0005 * sizes.back()) * (1.0 + noise(generator)) *
+                    (i >= 16 ? last_third : 1.0));
+  }
+  return *drift_of(times, sizes);
+}
+
+TEST(Drift, AMachineThatSlowedDownIsSeenAndASteadyOneIsNot) {
+  int seen = 0, alarms = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    seen += drift_of_baseline(1.2, seed) > kMostDrift;
+    alarms += drift_of_baseline(1.0, seed) > kMostDrift;
+  }
+  EXPECT_GT(seen, 190);
+  EXPECT_LT(alarms, 6);
+}
+
+TEST(Drift, HandComputed) {
+  // No scatter within a third, sizes that explain nothing.
+  const std::vector<double> times = {10, 10, 10, 11, 11, 11, 10, 10, 10}, sizes(9, 1.0);
+  EXPECT_DOUBLE_EQ(*drift_of(times, sizes), 0.1);
+  EXPECT_FALSE(drift_of(std::span(times).first(8), std::span(sizes).first(8)));
+}
+
+TEST(Drift, WhatTheContextExplainsIsNoDrift) {
+  std::vector<double> times, sizes;
+  for (int i = 0; i < 12; ++i) {
+    sizes.push_back(100.0 * i);
+    times.push_back(2.0 + 0.001 * sizes.back());
+  }
+  EXPECT_NEAR(*drift_of(times, sizes), 0.0, 1e-12);
+}
+
 TEST(Shuffle, IsAPermutationThatTheSeedAndLaneDecide) {
   const auto order = shuffled(24, 1, 0);
   auto sorted = order;

@@ -1,0 +1,48 @@
+// An empty folder that lives as long as the object, and small things around errors and files.
+//
+//   const Scratch scratch;
+//   std::ofstream(scratch / "a.toml") << "...";
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace coppice::test {
+
+class Scratch {
+ public:
+  Scratch() : path_(std::filesystem::temp_directory_path()) {
+    static int number = 0;
+    path_ /= fmt::format("coppice-test-{}-{}", ::getpid(), ++number);
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  Scratch(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+template <class Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace coppice::test
