@@ -302,8 +302,9 @@ TEST_F(SweepRun, KilledAtRandomPointsItNeitherLosesNorRepeatsAFinishedCell) {
   std::mt19937 random(7);
   std::map<std::string, std::string> before;
   int kills = 0, status = -1;
-  for (; kills < 200 && status != 0; ++kills) {
-    const auto delay = std::chrono::milliseconds(1 + random() % (60 + 10 * kills));
+  // Longer and longer: on a slow machine too it comes to its end.
+  for (double most_ms = 40; kills < 30 && status != 0; ++kills, most_ms *= 1.35) {
+    const auto delay = std::chrono::milliseconds(1 + random() % static_cast<unsigned>(most_ms));
     status = run_and_kill(scratch_ / "tiny.toml", scratch_ / "out", delay);
     const auto after = finished_cells();
     for (const auto& cell : before) {
