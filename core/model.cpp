@@ -163,27 +163,38 @@ void Model::place_rows(const ForwardBatch& batch, Workspace& workspace) {
   }
 }
 
-void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows,
+// The rows that the logits are read from, and those between them.
+Model::RowSpan Model::wanted_rows(const ForwardBatch& batch) {
+  if (batch.logit_rows.empty()) return {0, 0};
+  const auto [first, last] = std::minmax_element(batch.logit_rows.begin(), batch.logit_rows.end());
+  return {*first, *last - *first + 1};
+}
+
+// Behind its attention a layer works on the rows that are read from it alone: of the last layer
+// that may be a few.
+void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSpan read,
                           Workspace& workspace) const {
   const int dim = config_.dim;
   const int qkv_width = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
   const int attention_width = config_.heads * config_.head_dim;
   float* x = workspace.x_.as<float>();
+  float* read_x = x + static_cast<size_t>(read.first) * dim;
   std::vector<Op>& ops = workspace.ops_;
 
   // x += [norm](W input): where the architecture has a norm behind the block, through a buffer.
   const auto add_block = [&](const Weight& weight, const float* input, int width,
                              const std::vector<float>& post_norm) {
-    Linear product{.weight = &weight, .x = input, .x_stride = width, .rows = rows};
+    Linear product{.weight = &weight, .x = input, .x_stride = width, .rows = read.count};
     product.y_stride = dim;
     if (post_norm.empty()) {
       product.accumulate = true;
-      product.y = x;
+      product.y = read_x;
       ops.push_back(product);
     } else {
       product.y = workspace.block_.as<float>();
       ops.push_back(product);
-      ops.push_back(AddNorm{product.y, post_norm.data(), config_.norm_eps, rows, dim, x});
+      ops.push_back(
+          AddNorm{product.y, post_norm.data(), config_.norm_eps, read.count, dim, read_x});
     }
   };
 
@@ -211,12 +222,14 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows,
                           .tail_slots = workspace.tail_slots_.data(),
                           .pages = workspace.pages_.data(),
                           .out = workspace.attention_.as<float>()});
-  add_block(*layer.output, workspace.attention_.as<float>(), attention_width,
-            layer.post_attention_norm);
+  if (read.count == 0) return;
+  add_block(*layer.output,
+            workspace.attention_.as<float>() + static_cast<size_t>(read.first) * attention_width,
+            attention_width, layer.post_attention_norm);
   ops.push_back(Linear{.weight = layer.gate_up.get(),
-                       .x = x,
+                       .x = read_x,
                        .x_stride = dim,
-                       .rows = rows,
+                       .rows = read.count,
                        .norm = layer.ffn_norm.data(),
                        .norm_eps = config_.norm_eps,
                        .activation = config_.activation,
@@ -251,13 +264,18 @@ ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspac
     }
   };
   add_taps(0);
+  const int end = batch.layers.empty() ? layers() : batch.layers.back() + 1;
+  const bool tapped_at_end =
+      std::find(batch.tap_layers.begin(), batch.tap_layers.end(), end) != batch.tap_layers.end();
   size_t next_chosen = 0;
   for (int l = 0; l < layers(); ++l) {
     if (!batch.layers.empty()) {
       if (next_chosen == batch.layers.size() || batch.layers[next_chosen] != l) continue;
       ++next_chosen;
     }
-    add_layer_ops(layers_[static_cast<size_t>(l)], cache.layer(kv_first + l), rows, workspace);
+    const bool all = l + 1 < end || tapped_at_end;
+    add_layer_ops(layers_[static_cast<size_t>(l)], cache.layer(kv_first + l), rows,
+                  all ? RowSpan{0, rows} : wanted_rows(batch), workspace);
     add_taps(l + 1);
   }
   COPPICE_CHECK(next_chosen == batch.layers.size());

@@ -113,7 +113,12 @@ class Model {
     std::vector<float> q_norm, k_norm, qkv_bias;
     LayerKind kind;
   };
-  void add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, Workspace& workspace) const;
+  struct RowSpan {
+    int first = 0, count = 0;
+  };
+  static RowSpan wanted_rows(const ForwardBatch& batch);
+  void add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSpan read,
+                     Workspace& workspace) const;
   static void place_rows(const ForwardBatch& batch, Workspace& workspace);
 
   ModelConfig config_;

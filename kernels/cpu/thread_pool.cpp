@@ -9,9 +9,9 @@
 namespace coppice::cpu {
 namespace {
 
-/// Between two passes a step judges and drafts: threads that fell asleep meanwhile are woken late
-/// (measured: a millisecond more for the pass behind a draft of 80 microseconds).
-constexpr auto kLongestSpin = std::chrono::milliseconds(1);
+/// As long as a step judges and drafts between two passes: threads that slept through that would be
+/// woken late (measured: a millisecond more for the pass behind a draft of 80 microseconds).
+constexpr auto kLongestSpin = std::chrono::microseconds(200);
 constexpr int kPausesPerClockRead = 32;  // about a microsecond
 
 inline void pause_briefly() {
