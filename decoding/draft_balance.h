@@ -32,7 +32,7 @@ class DraftBalance {
 
  private:
   static constexpr double kMemory = 0.99;  // a step: drafts come in bursts, so look far back
-  static constexpr double kClear = 0.02;   // of a token a step: less may be chance
+  static constexpr double kClear = 0.01;   // of a token a step: less may be chance
   static constexpr int kShortestRest = 64, kLongestRest = 1024;  // steps
 
   double balance_ = 0.0;
