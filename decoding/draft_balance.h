@@ -22,7 +22,7 @@ class DraftBalance {
       --rest_left_;
       return;
     }
-    balance_ = kMemory * balance_ + (1.0 - kMemory) * gain;
+    balance_ = kMemory * balance_ + (1.0 - kMemory) * std::max(gain, kMostLost);
     if (balance_ > kClear) rest_ = kShortestRest;
     if (balance_ > -kClear) return;
     rest_left_ = rest_;
@@ -31,8 +31,9 @@ class DraftBalance {
   }
 
  private:
-  static constexpr double kMemory = 0.99;  // a step: drafts come in bursts, so look far back
-  static constexpr double kClear = 0.01;   // of a token a step: less may be chance
+  static constexpr double kMemory = 0.99;    // a step: drafts come in bursts, so look far back
+  static constexpr double kClear = 0.01;     // of a token a step: less may be chance
+  static constexpr double kMostLost = -0.5;  // a draft model that reads a prompt pays once for all
   static constexpr int kShortestRest = 64, kLongestRest = 1024;  // steps
 
   double balance_ = 0.0;

@@ -302,6 +302,17 @@ TEST(DraftBalance, NeverLeavesOneThatWinsInBursts) {
   }
 }
 
+TEST(DraftBalance, AnOutlayIsNotALoss) {
+  DraftBalance balance;
+  for (int answer = 0; answer < 50; ++answer) {
+    balance.learn(-8.0);  // a draft model reads the prompt
+    for (int step = 0; step < 60; ++step) {
+      ASSERT_FALSE(balance.rests()) << answer;
+      balance.learn(0.2);
+    }
+  }
+}
+
 TEST(DraftBalance, OneThatPaysAgainRestsBrieflyAtFirst) {
   DraftBalance balance;
   const auto steps_of_rest = [&] {
