@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/check.h"
+
 namespace coppice {
 
 /// What the user can mend: a file, a flag, a config. One line that names the place and the remedy.
@@ -31,10 +33,4 @@ class Failure : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-[[noreturn]] void check_failed(const char* condition, const char* file, int line);
-
 }  // namespace coppice
-
-/// A condition that only a programmer can break. Prints the place and aborts, in every build.
-#define COPPICE_CHECK(condition) \
-  ((condition) ? static_cast<void>(0) : ::coppice::check_failed(#condition, __FILE__, __LINE__))

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/fields.h"
+#include "kernels/cuda/weights.h"
 
 namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
@@ -18,6 +19,11 @@ struct KeyWriter {
   void value(const T& field) {
     static_assert(std::is_scalar_v<T>);
     key.append(reinterpret_cast<const char*>(&field), sizeof field);
+  }
+  /// By its number: another weight may come to stand at the address of one that is gone.
+  void value(const Weight* const& weight) {
+    const auto* own = dynamic_cast<const PackedWeight*>(weight);
+    value(own == nullptr ? uint64_t{0} : own->number);
   }
   template <class T, class Count>
   void in(const T*& pointer, const Count&) {

@@ -43,5 +43,8 @@ void launch(const Attention& op, int most_keys, const LaunchSite& at);
 void launch(const MoveKv& op, const LaunchSite& at);
 void launch(const TopK& op, const LaunchSite& at);
 
+/// Throws the Error for heads that no attention kernel is made for.
+[[noreturn]] void refuse_head_size(int head_dim);
+
 }  // namespace COPPICE_CUDA_BUILD
 }  // namespace coppice::cuda

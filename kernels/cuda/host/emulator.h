@@ -37,6 +37,12 @@ namespace emulator {
 /// Orders of all launches from here on; also of this operating system thread only.
 void set_seed(uint64_t seed);
 
+/// From here on the threads of kernel `name` pass their barrier number `index` (from 0, __syncwarp
+/// included) as if it were not there; "" for none. Tests show by it that every barrier is needed.
+void drop_barrier(const std::string& name, int index);
+/// How many barriers were dropped since.
+int dropped_barriers();
+
 /// Runs `kernel` once for every thread of the grid. Throws Failure for what a device would not
 /// survive, or would survive by luck.
 void run(dim3 grid, dim3 block, size_t dynamic_shared_bytes, const char* name,
@@ -51,6 +57,9 @@ struct Lane {
   void* out = nullptr;
 };
 using Combine = void (*)(const Lane (&lanes)[warpSize], uint32_t mask);
+
+/// True, once, where the running thread is to pass its next barrier unheeded.
+bool drops_barrier();
 
 /// Waits until every lane of `mask` calls with this mask and `combine`, which the last one runs.
 void collective(uint32_t mask, Combine combine, const void* in, void* out);
