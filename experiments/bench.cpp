@@ -2,6 +2,7 @@
 #include "experiments/bench.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -13,6 +14,7 @@
 #include "experiments/progress.h"
 #include "experiments/report.h"
 #include "experiments/run_rows.h"
+#include "experiments/spec_bench.h"
 #include "experiments/sweep_report.h"
 #include "experiments/sweep_run.h"
 
@@ -22,16 +24,36 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
-using Group = std::vector<const Prompt*>;
+using Group = std::vector<Prompt*>;
 
-/// Prompts in the order of measurement, cut into batches.
-std::vector<Group> group_prompts(std::span<const Prompt> prompts, const BenchOptions& bench) {
-  std::vector<Group> groups;
-  for (const int index : shuffled(static_cast<int>(prompts.size()), bench.seed, 0)) {
-    if (groups.empty() || static_cast<int>(groups.back().size()) == bench.batch) {
-      groups.emplace_back();
+/// Prompts in the order of measurement, cut into batches; later turns of a batch come right behind
+/// it.
+std::vector<Group> group_prompts(std::span<Prompt> prompts, const BenchOptions& bench) {
+  std::vector<Prompt*> first;
+  std::map<std::string_view, Prompt*> next;
+  for (Prompt& prompt : prompts) {
+    if (prompt.previous.empty()) {
+      first.push_back(&prompt);
+    } else {
+      next[prompt.previous] = &prompt;
     }
-    groups.back().push_back(&prompts[static_cast<size_t>(index)]);
+  }
+  std::vector<Group> groups;
+  const std::vector<int> order = shuffled(static_cast<int>(first.size()), bench.seed, 0);
+  for (size_t begin = 0; begin < order.size(); begin += static_cast<size_t>(bench.batch)) {
+    Group group;
+    for (size_t i = begin; i < std::min(begin + bench.batch, order.size()); ++i) {
+      group.push_back(first[static_cast<size_t>(order[i])]);
+    }
+    while (!group.empty()) {
+      Group later;
+      for (const Prompt* prompt : group) {
+        const auto found = next.find(prompt->id);
+        if (found != next.end()) later.push_back(found->second);
+      }
+      groups.push_back(std::move(group));
+      group = std::move(later);
+    }
   }
   return groups;
 }
@@ -50,32 +72,66 @@ void keep_lines(const RunFolder& folder, std::string_view name, const std::set<s
   folder.write_whole(name, out);
 }
 
+/// What was said so far, where prompts have later turns: the baseline's answers, for every arm.
+class Conversations {
+ public:
+  explicit Conversations(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  /// Keeps the baseline's answers to a group.
+  void hear(const Group& group, std::span<const PromptRow> rows) {
+    for (const Prompt* prompt : group) {
+      for (const PromptRow& row : rows) {
+        if (row.prompt != prompt->id || row.arm != kBaselineName || !row.error.empty()) continue;
+        std::vector<std::string>& said = said_[prompt->id];
+        if (!prompt->previous.empty()) said = said_[prompt->previous];
+        said.push_back(prompt->text);
+        said.push_back(tokenizer_.decode(row.ids));  // control tokens have no text
+      }
+    }
+  }
+  /// Fills the ids of later turns. They stay empty, and fail, where the turn before had no answer.
+  void go_on(const Group& group) const {
+    for (Prompt* prompt : group) {
+      const auto said = said_.find(prompt->previous);
+      if (prompt->previous.empty() || said == said_.end()) continue;
+      prompt->ids = encode_turn(said->second, *prompt, tokenizer_);
+    }
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::map<std::string, std::vector<std::string>> said_;  // by prompt: user and answer in turn
+};
+
 /// One experiment under way.
 class Run {
  public:
-  Run(const BenchConfig& config, const RunFolder& folder, std::span<const Prompt> prompts,
-      Measurement& measurement)
+  Run(const BenchConfig& config, const RunFolder& folder, std::span<Prompt> prompts,
+      const Tokenizer& tokenizer, Measurement& measurement)
       : config_(config),
         folder_(folder),
         groups_(group_prompts(prompts, config.bench)),
+        conversations_(tokenizer),
         measurement_(measurement),
         total_(static_cast<int>(prompts.size())) {}
 
-  Group order() const {
-    Group all;
+  std::vector<const Prompt*> order() const {
+    std::vector<const Prompt*> all;
     for (const Group& group : groups_) all.insert(all.end(), group.begin(), group.end());
     return all;
   }
 
   /// Drops what an earlier run left unfinished, and marks the rest as done.
   void resume() {
-    const auto complete = complete_prompts(read_rows(folder_.path()), measurement_.arms().size());
+    const std::vector<PromptRow> rows = read_rows(folder_.path());
+    const auto complete = complete_prompts(rows, measurement_.arms().size());
     for (const Group& group : groups_) {
       const bool done = std::all_of(group.begin(), group.end(), [&](const Prompt* prompt) {
         return complete.contains(prompt->id);
       });
       if (!done) continue;
       for (const Prompt* prompt : group) done_.insert(prompt->id);
+      conversations_.hear(group, rows);
     }
     keep_lines(folder_, "prompts.jsonl", done_);
     keep_lines(folder_, "steps.jsonl", done_);
@@ -90,6 +146,7 @@ class Run {
     for (size_t index = 0; index < groups_.size(); ++index) {
       const Group& group = groups_[index];
       if (done_.contains(group.front()->id)) continue;
+      conversations_.go_on(group);
       const int arms = static_cast<int>(measurement_.arms().size());
       const auto lane = static_cast<uint32_t>(index) + 1;  // lane 0 ordered the prompts
       for (const int arm : shuffled(arms, config_.bench.seed, lane)) {
@@ -98,6 +155,7 @@ class Run {
         for (const PromptRow& row : result.rows) lines += row_to_json(row).dump() + "\n";
         folder_.append("steps.jsonl", result.steps);
         folder_.append("prompts.jsonl", lines);
+        if (arm == 0) conversations_.hear(group, result.rows);
       }
       for (const Prompt* prompt : group) done_.insert(prompt->id);
       progress.advance(static_cast<int>(group.size()));
@@ -108,6 +166,7 @@ class Run {
   const BenchConfig& config_;
   const RunFolder& folder_;
   std::vector<Group> groups_;
+  Conversations conversations_;
   Measurement& measurement_;
   int total_;
   std::set<std::string> done_;
@@ -149,6 +208,10 @@ int finish(const RunFolder& folder, const Summary& summary) {
   return summary.failures.empty() ? 0 : 1;
 }
 
+fs::path folder_for(const BenchConfig& config, const fs::path& out) {
+  return out.empty() ? fs::path("results") / config.bench.name : out;
+}
+
 void write_sweep_report(const ReportRequest& request) {
   write_whole_file(request.run / "report.md", sweep_report(request.run));
   if (request.readme.empty()) return;
@@ -167,8 +230,12 @@ int run_bench(const BenchRequest& request) {
     throw Error("{}: has no [sweep] table; --jobs, --dry-run and --cell are for a sweep's cells",
                 request.config.string());
   }
-  return run_bench(read_bench_config(request.config, request.overrides), request.out,
-                   request.existing);
+  const BenchConfig config = read_bench_config(request.config, request.overrides);
+  const int code = run_bench(config, request.out, request.existing);
+  if (!request.spec_bench_answers.empty() && code != kInterruptedStatus) {
+    write_spec_bench_answers(config, folder_for(config, request.out), request.spec_bench_answers);
+  }
+  return code;
 }
 
 int run_bench(const BenchConfig& config, const fs::path& out, Existing existing) {
@@ -183,11 +250,11 @@ int run_bench(const BenchConfig& config, const fs::path& out, Existing existing)
     draft = load_model(find_model(config.model.draft, config.folder), *backend);
   }
   const LoadedModel* draft_model = draft ? &*draft : nullptr;
-  encode_prompts(prompts, *target.tokenizer, config.bench.raw);
+  encode_prompts(prompts, *target.tokenizer, config.bench.raw, config.bench.max_new_tokens);
   Measurement measurement(config, target, draft_model, *backend, prompts);
 
-  const RunFolder folder(out.empty() ? fs::path("results") / config.bench.name : out, existing);
-  Run run(config, folder, prompts, measurement);
+  const RunFolder folder(folder_for(config, out), existing);
+  Run run(config, folder, prompts, *target.tokenizer, measurement);
   const ordered_json manifest =
       make_manifest(config, target, draft_model, *backend, measurement.arms(), run.order());
   if (existing == Existing::resume && folder.has("manifest.json")) {

@@ -19,6 +19,7 @@ struct BenchRequest {
   std::vector<std::string> overrides;  // "bench.seed=7"
   std::filesystem::path out;           // empty: results/NAME
   Existing existing = Existing::refuse;
+  std::filesystem::path spec_bench_answers;  // folder for them, see spec_bench.h; empty: none
 
   // Of a config with a [sweep] table alone; see sweep_run.h.
   std::string jobs = "1";           // cells at a time, or "slurm"

@@ -35,6 +35,8 @@ struct BenchOptions {
   std::vector<std::string> methods;
   int prompts_per_category = 3;
   int prompts_per_file = 0;
+  int context = 0;
+  int turns = 1;
   int max_new_tokens = 64;
   int batch = 1;
   uint64_t seed = 0;
@@ -51,12 +53,19 @@ struct BenchOptions {
   void visit(V& v) {
     v("name", name, "of the experiment; empty: the config file's name");
     v("prompts", prompts,
-      "JSONL files of {\"id\", \"category\", \"prompt\"}, or as MT-bench, Spec-Bench and GSM8K are "
-      "published; builtin: the project's own");
+      "files: JSONL of {\"id\", \"category\", \"prompt\"}, plain text, token ids, or as MT-bench, "
+      "Spec-Bench, GSM8K, HumanEval and MBPP are published; builtin: the project's own");
     v("categories", categories, "use these alone; empty: all");
     v("methods", methods, "labels of the methods to measure; empty: all");
     v("prompts_per_category", prompts_per_category, "first ones of each; 0: all", Range{0, 1e6});
     v("prompts_per_file", prompts_per_file, "first ones of each file; 0: all", Range{0, 1e6});
+    v("context", context,
+      "above 0: prompts are this many tokens out of plain texts, to go on from without the chat "
+      "template, prompts_per_category of each",
+      Range{0, 1e6});
+    v("turns", turns,
+      "of a conversation, each after the baseline's answers before it; 0: all there are",
+      Range{0, 100});
     v("max_new_tokens", max_new_tokens, "tokens of an answer", Range{1, 1e6});
     v("batch", batch, "prompts decoded together", Range{1, 256});
     v("seed", seed, "of the order of prompts and arms");

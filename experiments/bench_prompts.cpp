@@ -1,6 +1,7 @@
 // See bench_prompts.h.
 #include "experiments/bench_prompts.h"
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 
@@ -13,6 +14,9 @@ std::vector<Prompt> load_prompts(const BenchConfig& config) {
   std::vector<Prompt> prompts;
   for (const std::string& source : config.bench.prompts) {
     std::vector<Prompt> more;
+    if (source == "builtin" && config.bench.context > 0) {
+      throw Error("bench.context: builtin prompts are no plain text; name a text in bench.prompts");
+    }
     if (source == "builtin") {
       more = builtin_prompts();
     } else {
@@ -23,7 +27,10 @@ std::vector<Prompt> load_prompts(const BenchConfig& config) {
             "is searched too), or builtin",
             quote(source));
       }
-      more = read_prompts(*file);
+      more = config.bench.context == 0
+                 ? read_prompts(*file)
+                 : read_text_series(*file, config.bench.context,
+                                    std::max(config.bench.prompts_per_category, 1));
       const auto most = static_cast<size_t>(config.bench.prompts_per_file);
       if (most > 0 && more.size() > most) more.resize(most);
     }
@@ -34,8 +41,9 @@ std::vector<Prompt> load_prompts(const BenchConfig& config) {
     if (ids.insert(prompt.id).second) continue;
     throw Error("bench.prompts: two prompts have the id {}; give each its own", quote(prompt.id));
   }
-  return pick_prompts(std::move(prompts), config.bench.categories,
-                      config.bench.prompts_per_category);
+  prompts =
+      pick_prompts(std::move(prompts), config.bench.categories, config.bench.prompts_per_category);
+  return with_turns(std::move(prompts), config.bench.turns);
 }
 
 }  // namespace coppice

@@ -13,7 +13,7 @@ struct BenchCommandOptions {
   std::vector<std::string> set;
   std::string out;
   bool overwrite = false, resume = false, dry_run = false;
-  std::string jobs = "1", cell;
+  std::string jobs = "1", cell, spec_bench_answers;
   std::vector<std::string> sbatch;
   template <class V>
   void visit(V& v) {
@@ -22,6 +22,8 @@ struct BenchCommandOptions {
     v("out", out, "folder of the results; empty: results/NAME");
     v("overwrite", overwrite, "replace what an earlier run left in the folder");
     v("resume", resume, "go on where an interrupted run of the same config ended");
+    v("spec_bench_answers", spec_bench_answers,
+      "folder for the answers in Spec-Bench's own format, a file for each method");
     v("dry_run", dry_run, "list a sweep's cells and how long each will take");
     v("jobs", jobs, "cells of a sweep at a time, each on cores of its own; or slurm");
     v("sbatch", sbatch, "with --jobs slurm: an option for sbatch; may be repeated");
@@ -49,6 +51,7 @@ int bench_command(Arguments args) {
                    "  coppice bench configs/quickstart.toml --set sampling.temperature=1 \\\n"
                    "      --set bench.max_new_tokens=128 --out results/warm\n"
                    "  coppice bench results/quickstart/manifest.json --out results/again\n"
+                   "  coppice bench spec.toml --set bench.turns=0 --spec-bench-answers answers\n"
                    "  coppice bench configs/bench/draft_length.toml --dry-run\n"
                    "  coppice bench configs/quickstart.toml --set sweep.threads=[1,2]\n"
                    "  coppice bench configs/bench/draft_length.toml --jobs slurm "
@@ -67,6 +70,7 @@ int bench_command(Arguments args) {
                     .existing = options.overwrite ? Existing::overwrite
                                 : options.resume  ? Existing::resume
                                                   : Existing::refuse,
+                    .spec_bench_answers = options.spec_bench_answers,
                     .jobs = options.jobs,
                     .sbatch = options.sbatch,
                     .dry_run = options.dry_run,

@@ -13,9 +13,9 @@ constexpr int kWarmupTokens = 16;
 constexpr int kChunkRows = 256;
 
 int longest(std::span<const Prompt> prompts) {
-  size_t longest = 0;
-  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.ids.size());
-  return static_cast<int>(longest);
+  int longest = 0;
+  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.most_ids);
+  return longest;
 }
 
 EngineLimits limits_for(const BenchOptions& bench, const Model& target,
@@ -61,7 +61,7 @@ std::unique_ptr<Decoder> Measurement::make_decoder(int arm) const {
 
 void Measurement::warm_up(const std::atomic<bool>& interrupted) {
   std::vector<Prompt> prompts = warmup_prompts(config_.bench.warmup);
-  encode_prompts(prompts, *target_.tokenizer, config_.bench.raw);
+  encode_prompts(prompts, *target_.tokenizer, config_.bench.raw || config_.bench.context > 0);
   for (const Prompt& prompt : prompts) {
     const Prompt* group[] = {&prompt};
     for (int arm = 0; arm < static_cast<int>(specs_.size()); ++arm) {

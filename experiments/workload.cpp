@@ -2,21 +2,18 @@
 #include "experiments/workload.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/chat_template.h"
 #include "core/options.h"
 #include "core/quote.h"
+#include "experiments/workload_formats.h"
 
 namespace coppice {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr std::string_view kWarmup[] = {
     "A friend asks how to keep bread fresh for a week without a freezer. What would you tell her?",
@@ -24,92 +21,7 @@ constexpr std::string_view kWarmup[] = {
     "List the planets from the largest to the smallest, with one remark about each of them.",
     "Which habits make it easier to read a long and difficult book to its end? Give reasons."};
 
-constexpr std::string_view kMtBench[] = {"writing", "roleplay",   "reasoning", "math",
-                                         "coding",  "extraction", "stem",      "humanities"};
-
-/// FNV-1a, 32 bits.
-uint32_t hash_of(std::string_view text) {
-  uint32_t hash = 2166136261u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return hash;
-}
-
-/// A text field of a line; `otherwise` when it is absent.
-std::string text_field(const json& line, const char* key, std::string otherwise,
-                       std::string_view place) {
-  const auto found = line.find(key);
-  if (found == line.end()) return otherwise;
-  if (!found->is_string() || found->get_ref<const std::string&>().empty()) {
-    throw Error("{}: {}: is no text, or empty; give a text", place, key);
-  }
-  return found->get<std::string>();
-}
-
-/// MT-bench's and Spec-Bench's question.jsonl.
-void read_turns(const json& line, std::string_view place, Prompt& prompt) {
-  const json& turns = line["turns"];
-  const json id = line.value("question_id", json());
-  if (!turns.is_array() || turns.empty() || !turns[0].is_string() || !id.is_number_integer()) {
-    throw Error("{}: is no question; give question_id, a number, and turns, a list of texts",
-                place);
-  }
-  prompt.text = turns[0].get<std::string>();
-  prompt.category = text_field(line, "category", "all", place);
-  const auto* end = std::end(kMtBench);
-  if (std::find(std::begin(kMtBench), end, prompt.category) != end) prompt.category = "mt-bench";
-  prompt.id = fmt::format("{}-{}", prompt.category, id.get<int64_t>());
-}
-
-Prompt parse_prompt(std::string_view text, std::string_view place, size_t line_number) {
-  const json line = json::parse(text, nullptr, false);
-  if (!line.is_object()) {
-    throw Error("{}: is no JSON object; write {{\"id\": ..., \"category\": ..., \"prompt\": ...}}",
-                place);
-  }
-  Prompt prompt;
-  if (line.contains("turns")) {
-    read_turns(line, place, prompt);
-  } else if (line.contains("question") && line.contains("answer")) {
-    prompt.text = text_field(line, "question", "", place);
-    prompt.id = fmt::format("gsm8k-{}", line_number);
-    prompt.category = "gsm8k";
-  } else {
-    prompt.text = text_field(line, "prompt", "", place);
-    prompt.id = text_field(line, "id", fmt::format("line-{}", line_number), place);
-    prompt.category = text_field(line, "category", "all", place);
-  }
-  if (prompt.text.empty()) throw Error("{}: prompt: is missing; give a text", place);
-  prompt.request = hash_of(prompt.id);
-  return prompt;
-}
-
 }  // namespace
-
-std::vector<Prompt> parse_prompts(std::string_view text, std::string_view name) {
-  std::vector<Prompt> prompts;
-  std::set<std::string> seen;
-  for (size_t number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string place = fmt::format("{}:{}", name, number);
-    prompts.push_back(parse_prompt(line, place, number));
-    if (!seen.insert(prompts.back().id).second) {
-      throw Error("{}: id: {} is taken by an earlier line; give each its own", place,
-                  quote(prompts.back().id));
-    }
-  }
-  if (prompts.empty()) throw Error("{}: holds no prompts; write one JSON object a line", name);
-  return prompts;
-}
-
-std::vector<Prompt> read_prompts(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Error("{}: cannot be read; give a JSONL file of prompts", path.string());
-  return parse_prompts(text, path.filename().string());
-}
 
 std::vector<Prompt> builtin_prompts() {
   std::vector<fs::path> files;
@@ -137,7 +49,7 @@ std::vector<Prompt> warmup_prompts(int count) {
     prompt.id = fmt::format("warm-up-{}", i + 1);
     prompt.category = "warm-up";
     prompt.text = kWarmup[static_cast<size_t>(i) % std::size(kWarmup)];
-    prompt.request = hash_of(prompt.id);
+    prompt.request = request_of(prompt.id);
     prompts.push_back(std::move(prompt));
   }
   return prompts;
@@ -167,19 +79,83 @@ std::vector<Prompt> pick_prompts(std::vector<Prompt> prompts,
   return picked;
 }
 
-void encode_prompts(std::span<Prompt> prompts, const Tokenizer& tokenizer, bool raw) {
+std::vector<Prompt> with_turns(std::vector<Prompt> prompts, int turns) {
+  std::vector<Prompt> all;
   for (Prompt& prompt : prompts) {
-    if (raw) {
-      prompt.ids = tokenizer.encode(prompt.text, SpecialText::parsed);
-      const Vocabulary& vocabulary = tokenizer.vocabulary();
-      if (vocabulary.add_bos && vocabulary.bos >= 0 &&
-          (prompt.ids.empty() || prompt.ids.front() != vocabulary.bos)) {
-        prompt.ids.insert(prompt.ids.begin(), vocabulary.bos);
-      }
-    } else {
-      prompt.ids = ChatTemplate(tokenizer).encode({{Role::user, prompt.text}});
+    const size_t more = turns == 0
+                            ? prompt.later_turns.size()
+                            : std::min(prompt.later_turns.size(), static_cast<size_t>(turns) - 1);
+    const std::string first = prompt.id, category = prompt.category;
+    const std::vector<std::string> texts = std::move(prompt.later_turns);
+    prompt.later_turns.clear();
+    all.push_back(std::move(prompt));
+    for (size_t turn = 0; turn < more; ++turn) {
+      Prompt later;
+      later.id = fmt::format("{}#{}", first, turn + 2);
+      later.category = category;
+      later.text = texts[turn];
+      later.previous = all.back().id;
+      later.request = request_of(later.id);
+      all.push_back(std::move(later));
     }
   }
+  return all;
+}
+
+namespace {
+
+void encode_series(Prompt& prompt, const Tokenizer& tokenizer) {
+  prompt.ids = tokenizer.encode(prompt.text, SpecialText::literal);
+  const auto wanted = static_cast<size_t>(prompt.context);
+  if (prompt.ids.size() < wanted) {
+    throw Error(
+        "bench.context: {} has {} tokens before its place in the text, not {}; give a "
+        "longer text or a shorter context",
+        quote(prompt.id), prompt.ids.size(), wanted);
+  }
+  prompt.ids.erase(prompt.ids.begin(), prompt.ids.end() - prompt.context);
+}
+
+std::vector<int32_t> encode_raw(const std::string& text, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids = tokenizer.encode(text, SpecialText::parsed);
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  if (vocabulary.add_bos && vocabulary.bos >= 0 && (ids.empty() || ids.front() != vocabulary.bos)) {
+    ids.insert(ids.begin(), vocabulary.bos);
+  }
+  return ids;
+}
+
+}  // namespace
+
+void encode_prompts(std::span<Prompt> prompts, const Tokenizer& tokenizer, bool raw,
+                    int max_new_tokens) {
+  std::map<std::string, int, std::less<>> most;  // tokens of a conversation so far
+  for (Prompt& prompt : prompts) {
+    if (prompt.context > 0) {
+      encode_series(prompt, tokenizer);
+    } else if (!prompt.previous.empty()) {
+      if (raw) throw Error("bench.turns: later turns need the chat template; leave out bench.raw");
+      // Alone it has a system turn too: a bound.
+      const auto alone = ChatTemplate(tokenizer).encode({{Role::user, prompt.text}});
+      prompt.most_ids = most.at(prompt.previous) + max_new_tokens + static_cast<int>(alone.size());
+    } else if (prompt.ids.empty()) {
+      prompt.ids =
+          raw ? encode_raw(prompt.raw_text.empty() ? prompt.text : prompt.raw_text, tokenizer)
+              : ChatTemplate(tokenizer).encode({{Role::user, prompt.text}});
+    }
+    if (prompt.previous.empty()) prompt.most_ids = static_cast<int>(prompt.ids.size());
+    most[prompt.id] = prompt.most_ids;
+  }
+}
+
+std::vector<int32_t> encode_turn(std::span<const std::string> earlier, const Prompt& prompt,
+                                 const Tokenizer& tokenizer) {
+  std::vector<Message> messages;
+  for (const std::string& text : earlier) {
+    messages.push_back({messages.size() % 2 == 0 ? Role::user : Role::assistant, text});
+  }
+  messages.push_back({Role::user, prompt.text});
+  return ChatTemplate(tokenizer).encode(messages);
 }
 
 }  // namespace coppice
