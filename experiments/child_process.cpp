@@ -89,7 +89,7 @@ bool take(int fd, std::string& kept, bool show) {
 std::string ChildResult::reason() const {
   const size_t end = err.find_last_not_of(" \r\n");
   if (timed_out) return "took too long and was ended";
-  if (status > kBySignal) {
+  if (status > kBySignal && status <= kBySignal + SIGRTMAX) {
     return fmt::format("was ended by signal {} ({})", status - kBySignal,
                        ::strsignal(status - kBySignal));
   }

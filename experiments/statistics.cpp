@@ -20,6 +20,46 @@ size_t below(uint32_t word, size_t n) {
   return static_cast<size_t>((uint64_t{word} * n) >> 32);
 }
 
+double sum(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+/// The middle 95 % of `statistic` over `resamples` draws of n indices with replacement; NaN is left
+/// out. Empty for fewer than two.
+template <class Statistic>
+std::optional<Interval> bootstrap(size_t n, int resamples, Statistic&& statistic) {
+  if (n < 2) return std::nullopt;
+  std::vector<double> found;
+  found.reserve(static_cast<size_t>(resamples));
+  std::vector<size_t> drawn(n);
+  for (int resample = 0; resample < resamples; ++resample) {
+    Philox4x32 noise{};
+    for (size_t draw = 0; draw < n; ++draw) {
+      if (draw % 4 == 0) {
+        noise = philox4x32(
+            {{static_cast<uint32_t>(draw / 4), static_cast<uint32_t>(resample), 0, kBootstrap}}, 0,
+            0);
+      }
+      drawn[draw] = below(noise.word[draw % 4], n);
+    }
+    const double value = statistic(drawn);
+    if (!std::isnan(value)) found.push_back(value);
+  }
+  if (found.empty()) return std::nullopt;
+  return Interval{*percentile(found, 0.025), *percentile(found, 0.975)};
+}
+
+std::optional<double> effect_of(std::span<const double> differences) {
+  const auto n = static_cast<double>(differences.size());
+  if (n < 2) return std::nullopt;
+  const double mean = sum(differences) / n;
+  double squares = 0.0;
+  for (const double difference : differences) squares += (difference - mean) * (difference - mean);
+  const double deviation = std::sqrt(squares / (n - 1.0));
+  if (!(deviation > 0.0)) return std::nullopt;
+  return mean / deviation;
+}
+
 }  // namespace
 
 std::optional<double> percentile(std::span<const double> values, double p) {
@@ -58,30 +98,48 @@ Middle middle_of(std::span<const double> values) {
 std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,
                                    std::span<const double> denominator, int resamples) {
   COPPICE_CHECK(numerator.size() == denominator.size());
-  const size_t pairs = numerator.size();
-  const double below_line = std::accumulate(denominator.begin(), denominator.end(), 0.0);
+  const double below_line = sum(denominator);
   if (!(below_line > 0.0)) return std::nullopt;
-  Ratio out{std::accumulate(numerator.begin(), numerator.end(), 0.0) / below_line, std::nullopt};
-  if (pairs < 2) return out;
-
-  std::vector<double> ratios;
-  ratios.reserve(static_cast<size_t>(resamples));
-  for (int resample = 0; resample < resamples; ++resample) {
+  Ratio out{sum(numerator) / below_line, std::nullopt};
+  out.ci95 = bootstrap(numerator.size(), resamples, [&](std::span<const size_t> pairs) {
     double over = 0.0, under = 0.0;
-    Philox4x32 noise{};
-    for (size_t draw = 0; draw < pairs; ++draw) {
-      if (draw % 4 == 0) {
-        noise = philox4x32(
-            {{static_cast<uint32_t>(draw / 4), static_cast<uint32_t>(resample), 0, kBootstrap}}, 0,
-            0);
-      }
-      const size_t pair = below(noise.word[draw % 4], pairs);
+    for (const size_t pair : pairs) {
       over += numerator[pair];
       under += denominator[pair];
     }
-    if (under > 0.0) ratios.push_back(over / under);
-  }
-  if (!ratios.empty()) out.ci95 = {*percentile(ratios, 0.025), *percentile(ratios, 0.975)};
+    return under > 0.0 ? over / under : std::nan("");
+  });
+  return out;
+}
+
+std::optional<PairedComparison> compare_pairs(std::span<const double> a,
+                                              std::span<const double> b) {
+  const auto ratio = ratio_of_sums(a, b);
+  if (!ratio) return std::nullopt;
+  std::vector<double> logs;
+  for (size_t i = 0; i < a.size(); ++i) logs.push_back(std::log(a[i] / b[i]));
+  return PairedComparison{*ratio, effect_of(logs)};
+}
+
+std::optional<PairedComparison> compare_ratios(std::span<const double> a, std::span<const double> b,
+                                               std::span<const double> c,
+                                               std::span<const double> d) {
+  COPPICE_CHECK(a.size() == b.size() && b.size() == c.size() && c.size() == d.size());
+  if (a.empty()) return std::nullopt;
+  PairedComparison out{{sum(a) / sum(b) / (sum(c) / sum(d)), std::nullopt}, std::nullopt};
+  out.ratio.ci95 = bootstrap(a.size(), kResamples, [&](std::span<const size_t> pairs) {
+    double sums[4] = {};
+    for (const size_t pair : pairs) {
+      sums[0] += a[pair];
+      sums[1] += b[pair];
+      sums[2] += c[pair];
+      sums[3] += d[pair];
+    }
+    return sums[0] / sums[1] / (sums[2] / sums[3]);
+  });
+  std::vector<double> logs;
+  for (size_t i = 0; i < a.size(); ++i) logs.push_back(std::log(a[i] / b[i] / (c[i] / d[i])));
+  out.effect = effect_of(logs);
   return out;
 }
 

@@ -47,6 +47,23 @@ inline constexpr int kResamples = 10'000;
 std::optional<Ratio> ratio_of_sums(std::span<const double> numerator,
                                    std::span<const double> denominator, int resamples = kResamples);
 
+/// Two arms or runs over the same prompts.
+struct PairedComparison {
+  Ratio ratio;
+  /// Mean of the pairs' log ratios over their standard deviation (Cohen's d for paired
+  /// differences); empty where they do not vary.
+  std::optional<double> effect;
+  /// The interval leaves 1 out; where there is none nothing can be said.
+  bool differs() const { return ratio.ci95 && (ratio.ci95->low > 1.0 || ratio.ci95->high < 1.0); }
+};
+/// sum(a) / sum(b). All values positive; empty for no pairs.
+std::optional<PairedComparison> compare_pairs(std::span<const double> a, std::span<const double> b);
+/// (sum(a) / sum(b)) / (sum(c) / sum(d)): whether a speedup differs between two runs whose machine
+/// may have.
+std::optional<PairedComparison> compare_ratios(std::span<const double> a, std::span<const double> b,
+                                               std::span<const double> c,
+                                               std::span<const double> d);
+
 /// How far a repeated measurement moved while it was repeated: the largest relative difference
 /// between the medians of the first, middle and last third of `values`, less what their scatter
 /// alone would show, and not less than 0. `sizes` are what a value may depend on besides (a line
