@@ -23,6 +23,9 @@ struct StepRecord {
   int emitted = 0;   // tokens delivered: a stop may cut the path
   int batch = 1;     // sequences in the forward; the times below are the whole step's
   double draft_ms = 0, target_ms = 0, judge_ms = 0, other_ms = 0;
+  double start_ms = 0;   // when the step began, since the engine was made
+  double plan_ms = 0;    // of other_ms: what came before drafting
+  double commit_ms = 0;  // of other_ms: what came behind judging
 
   // What the budget `auto` expected of the whole step; 0 under a fixed budget.
   double expected_tokens = 0;

@@ -123,8 +123,15 @@ bool Engine::step() {
     }
   }
   if (on_step) {
-    report(milliseconds(drafted - planned), milliseconds(verified - packed),
-           milliseconds(judged - verified), milliseconds(done - start));
+    StepRecord times;
+    times.start_ms = milliseconds(start - made_);
+    times.plan_ms = milliseconds(planned - start);
+    times.draft_ms = milliseconds(drafted - planned);
+    times.target_ms = milliseconds(verified - packed);
+    times.judge_ms = milliseconds(judged - verified);
+    times.commit_ms = milliseconds(done - judged);
+    times.other_ms = milliseconds(done - start) - times.draft_ms - times.target_ms - times.judge_ms;
+    report(times);
   }
   return true;
 }
@@ -363,15 +370,18 @@ void Engine::commit_and_observe(const ForwardOutput& output) {
   }
 }
 
-void Engine::report(double draft_ms, double target_ms, double judge_ms, double total_ms) {
+void Engine::report(const StepRecord& times) {
   for (size_t i = 0; i < in_step_.size(); ++i) {
     StepRecord record = in_step_[i]->record(limits_.record_trees);
     record.rows = packed_.rows(static_cast<int>(i)).count;
     record.batch = static_cast<int>(in_step_.size());
-    record.draft_ms = draft_ms;
-    record.target_ms = target_ms;
-    record.judge_ms = judge_ms;
-    record.other_ms = total_ms - draft_ms - target_ms - judge_ms;
+    record.draft_ms = times.draft_ms;
+    record.target_ms = times.target_ms;
+    record.judge_ms = times.judge_ms;
+    record.other_ms = times.other_ms;
+    record.start_ms = times.start_ms;
+    record.plan_ms = times.plan_ms;
+    record.commit_ms = times.commit_ms;
     if (!budgeted_.empty()) {
       record.expected_tokens = parts_.budget->expected_tokens();
       record.expected_ms = 1e3 * parts_.budget->expected_seconds();

@@ -8,6 +8,7 @@
 //   const Answer& answer = engine.answer(id);
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -123,7 +124,7 @@ class Engine {
   void append(Sequence& sequence, const ForwardOutput& output, int index);
   void commit_and_observe(const ForwardOutput& output);
   void close_budget(double draft_ms, double target_ms);
-  void report(double draft_ms, double target_ms, double judge_ms, double total_ms);
+  void report(const StepRecord& times);
   void end(Sequence& sequence, Finish finish);
   void release(Sequence& sequence, Reason reason);
 
@@ -144,6 +145,7 @@ class Engine {
   std::vector<Question> asked_;
   PackedBatch packed_;
   RequestId next_id_ = 1;
+  std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace coppice

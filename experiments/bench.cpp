@@ -224,6 +224,9 @@ void write_sweep_report(const ReportRequest& request) {
 
 int run_bench(const BenchRequest& request) {
   if (const auto sweep = read_sweep(request.config, request.overrides)) {
+    if (!request.trace.empty()) {
+      throw Error("{}: is a sweep; --trace is for a single run", request.config.string());
+    }
     return run_sweep(*sweep, request);
   }
   if (request.jobs != "1" || request.dry_run || !request.cell.empty()) {
@@ -231,14 +234,15 @@ int run_bench(const BenchRequest& request) {
                 request.config.string());
   }
   const BenchConfig config = read_bench_config(request.config, request.overrides);
-  const int code = run_bench(config, request.out, request.existing);
+  const int code = run_bench(config, request.out, request.existing, request.trace);
   if (!request.spec_bench_answers.empty() && code != kInterruptedStatus) {
     write_spec_bench_answers(config, folder_for(config, request.out), request.spec_bench_answers);
   }
   return code;
 }
 
-int run_bench(const BenchConfig& config, const fs::path& out, Existing existing) {
+int run_bench(const BenchConfig& config, const fs::path& out, Existing existing,
+              const fs::path& timeline) {
   std::vector<Prompt> prompts = load_prompts(config);
   const fs::path model_path = find_model(config.model.path, config.folder);
   const auto backend = make_backend({.name = config.bench.backend,
@@ -266,10 +270,13 @@ int run_bench(const BenchConfig& config, const fs::path& out, Existing existing)
   fmt::print(stderr, "bench: {} prompts, {} arms, {}\n", prompts.size(), measurement.arms().size(),
              backend->describe());
   const InterruptGuard guard;
+  std::optional<StepTrace> trace;
   try {
     if (!run.all_done()) {
       measurement.warm_up(interrupted());
+      if (!timeline.empty()) measurement.set_trace(&trace.emplace(timeline));
       run.measure();
+      if (trace) trace->end();
     }
   } catch (const Interrupted&) {
     report_rows(folder, manifest);

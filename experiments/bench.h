@@ -20,6 +20,7 @@ struct BenchRequest {
   std::filesystem::path out;           // empty: results/NAME
   Existing existing = Existing::refuse;
   std::filesystem::path spec_bench_answers;  // folder for them, see spec_bench.h; empty: none
+  std::filesystem::path trace;  // a timeline of all steps; empty: none, as for a sweep
 
   // Of a config with a [sweep] table alone; see sweep_run.h.
   std::string jobs = "1";           // cells at a time, or "slurm"
@@ -33,8 +34,9 @@ struct BenchRequest {
 /// table to standard output. Returns the exit code: 0, 1 when a prompt failed, kInterruptedStatus
 /// after SIGINT or SIGTERM (what is finished is kept and reported). Throws Error or Failure.
 int run_bench(const BenchRequest& request);
-/// The same for a config that is read already; `out` empty: results/NAME.
-int run_bench(const BenchConfig& config, const std::filesystem::path& out, Existing existing);
+/// The same for a config that is read already; `out` empty: results/NAME; `timeline` empty: none.
+int run_bench(const BenchConfig& config, const std::filesystem::path& out, Existing existing,
+              const std::filesystem::path& timeline = {});
 
 struct ReportRequest {
   std::filesystem::path run;     // folder of a run

@@ -4,6 +4,7 @@
 #include "experiments/bench.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
+#include "experiments/report_folder.h"
 
 namespace coppice {
 namespace {
@@ -15,6 +16,7 @@ struct BenchCommandOptions {
   bool overwrite = false, resume = false, dry_run = false;
   std::string jobs = "1", cell, spec_bench_answers;
   std::vector<std::string> sbatch;
+  std::string trace;
   template <class V>
   void visit(V& v) {
     v("config", config, "TOML file, or the manifest.json of an earlier run, which repeats it");
@@ -28,14 +30,17 @@ struct BenchCommandOptions {
     v("jobs", jobs, "cells of a sweep at a time, each on cores of its own; or slurm");
     v("sbatch", sbatch, "with --jobs slurm: an option for sbatch; may be repeated");
     v("cell", cell, "run this cell of a sweep alone, by the name that --dry-run gives");
+    v("trace", trace, "file: a timeline of all steps, for ui.perfetto.dev");
   }
 };
 
 struct ReportOptions {
-  std::string run, readme;
+  std::vector<std::string> run;
+  std::string out, readme;
   template <class V>
   void visit(V& v) {
-    v("run", run, "folder of a run");
+    v("run", run, "folder of a run or a sweep; with --out several");
+    v("out", out, "folder for a page, plots (SVG), and tables as Markdown, CSV and LaTeX");
     v("readme", readme, "file whose table of this experiment is replaced");
   }
 };
@@ -71,6 +76,7 @@ int bench_command(Arguments args) {
                                 : options.resume  ? Existing::resume
                                                   : Existing::refuse,
                     .spec_bench_answers = options.spec_bench_answers,
+                    .trace = options.trace,
                     .jobs = options.jobs,
                     .sbatch = options.sbatch,
                     .dry_run = options.dry_run,
@@ -78,16 +84,31 @@ int bench_command(Arguments args) {
 }
 
 int report_command(Arguments args) {
-  CommandLine line("coppice report", "Writes summary.json and report.md of a run again.",
+  CommandLine line("coppice report",
+                   "Writes summary.json and report.md of a run again, or a report with plots on "
+                   "several.",
                    "  coppice report results/quickstart\n"
-                   "  coppice report results/quickstart --readme README.md\n");
+                   "  coppice report results/quickstart --readme README.md\n"
+                   "  coppice report results/quickstart results/warm --out report\n");
   line.add<ReportOptions>("Options");
-  line.positional("run");
+  line.positional("run", true);
   if (!line.parse(args)) return 0;
   const auto options = line.read<ReportOptions>();
   if (options.run.empty()) throw Error("coppice report: name the folder of a run");
-  write_report({.run = options.run, .readme = options.readme});
-  fmt::print("{}: report written\n", options.run);
+  if (!options.out.empty()) {
+    if (!options.readme.empty()) {
+      throw Error("coppice report: --out and --readme exclude each other; give one");
+    }
+    write_report_folder(read_reported_runs(options.run), options.out);
+    fmt::print("{}: report.html, report.md, plots/*.svg, tables/*.csv and *.tex written\n",
+               options.out);
+    return 0;
+  }
+  if (options.run.size() > 1) {
+    throw Error("coppice report: several runs make one report in a folder; name it with --out");
+  }
+  write_report({.run = options.run[0], .readme = options.readme});
+  fmt::print("{}: report written\n", options.run[0]);
   return 0;
 }
 

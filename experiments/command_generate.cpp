@@ -7,8 +7,10 @@
 
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
+#include "experiments/energy.h"
 #include "experiments/run_options.h"
 #include "experiments/sampling_options.h"
+#include "experiments/step_trace.h"
 
 namespace coppice {
 namespace {
@@ -28,6 +30,7 @@ struct GenerateOptions {
   bool ignore_eos = false;
   int logprobs = -1;
   bool json = false;
+  std::string trace;
 
   template <class V>
   void visit(V& v) {
@@ -39,6 +42,7 @@ struct GenerateOptions {
     v("logprobs", logprobs, "with --json: log-probability of each token and of this many others",
       Range{-1, 1000});
     v("json", json, "print one JSON object instead of text");
+    v("trace", trace, "file: a timeline of the steps, for ui.perfetto.dev");
   }
 };
 
@@ -49,7 +53,8 @@ struct Totals {
 nlohmann::ordered_json to_json(const Answer& answer, const AcceptanceRule& rule,
                                const std::vector<int32_t>& prompt,
                                std::optional<double> tokens_per_step,
-                               std::optional<double> tokens_per_s, bool logprobs) {
+                               std::optional<double> tokens_per_s,
+                               std::optional<double> joules_per_token, bool logprobs) {
   const auto or_null = [](std::optional<double> value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };
@@ -65,6 +70,7 @@ nlohmann::ordered_json to_json(const Answer& answer, const AcceptanceRule& rule,
   json["tokens_per_step"] = or_null(tokens_per_step);
   json["decode_tokens_per_s"] = or_null(tokens_per_s);
   json["ttft_ms"] = answer.ttft_ms;
+  json["joules_per_token"] = or_null(joules_per_token);
   if (logprobs) {
     json["logprobs"] = nlohmann::ordered_json::array();
     for (size_t i = 0; i < answer.ids.size(); ++i) {
@@ -124,14 +130,21 @@ int generate_command(Arguments args) {
                   sampling.temperature);
   Engine& engine = decoder.engine();
   Totals totals;
+  std::optional<StepTrace> trace;
+  if (!options.trace.empty()) trace.emplace(options.trace);
+  if (trace) trace->begin(decoder.method().name);
   engine.on_step = [&](const StepRecord& record) {
+    if (trace) trace->add(record, "request");
     totals.drafted += record.drafted;
     totals.accepted += record.accepted;
   };
   const std::vector<int32_t> prompt = request.prompt;
+  EnergyMeter energy;
   const RequestId id = engine.submit(std::move(request));
   while (engine.step()) {
   }
+  const double joules = energy.joules();
+  if (trace) trace->end();
   const Answer answer = engine.take(id);
   if (answer.finish == Finish::failed) throw Failure("{}", answer.error);
 
@@ -141,9 +154,13 @@ int generate_command(Arguments args) {
     tokens_per_step = static_cast<double>(decoded) / answer.steps;
     tokens_per_s = decoded / (answer.decode_ms / 1000.0);
   }
+  std::optional<double> joules_per_token;  // the prompt's part included
+  if (energy.available() && !answer.ids.empty()) {
+    joules_per_token = joules / static_cast<double>(answer.ids.size());
+  }
   if (options.json) {
     fmt::print("{}\n", to_json(answer, decoder.rule(), prompt, tokens_per_step, tokens_per_s,
-                               options.logprobs >= 0)
+                               joules_per_token, options.logprobs >= 0)
                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
@@ -159,10 +176,11 @@ int generate_command(Arguments args) {
   fmt::print(
       stderr,
       "{}{}: {} prompt and {} new tokens ({}), first token after {:.0f} ms, then {} tokens/s, "
-      "{} tokens per step, {} of {} drafted accepted\n",
+      "{} tokens per step, {} of {} drafted accepted{}\n",
       decoder.method().name, mark.empty() ? "" : fmt::format(" ({})", mark), prompt.size(),
       answer.ids.size(), finish_name(answer.finish), answer.ttft_ms, figure(tokens_per_s, "{:.1f}"),
-      figure(tokens_per_step, "{:.2f}"), figure(acceptance, "{:.0f} %"), totals.drafted);
+      figure(tokens_per_step, "{:.2f}"), figure(acceptance, "{:.0f} %"), totals.drafted,
+      joules_per_token ? fmt::format(", {:.2f} J a token", *joules_per_token) : "");
   return 0;
 }
 

@@ -49,6 +49,7 @@ constexpr Command kCommands[] = {
     {"inspect", "show what a model file holds", inspect_command},
     {"datastore", "build the datastore that the method 'retrieval' drafts from", datastore_command},
     {"methods", "list the decoding methods and their options", methods_command},
+    {"simulate", "predict what a run would have gained on another machine", simulate_command},
     {"roofline", "measure the machine, and steps against its limits", roofline_command},
     {"worker", "measure one item a line, beside other engines", worker_command},
 };

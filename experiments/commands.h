@@ -32,6 +32,7 @@ int datastore_command(Arguments args);
 int explain_command(Arguments args);
 int replay_command(Arguments args);
 int roofline_command(Arguments args);
+int simulate_command(Arguments args);
 int worker_command(Arguments args);
 
 }  // namespace coppice

@@ -5,27 +5,31 @@
 //   double seconds = bytes / (kMemoryReach * device.bytes_per_s);
 #pragma once
 
+#include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace coppice {
 
 struct Device {
-  std::string_view name;       // "h200"
-  std::string_view full_name;  // "NVIDIA H200 SXM"
-  double memory_bytes;         // of one device
-  double bytes_per_s;          // memory bandwidth
-  double bf16_per_s;           // tensor cores, dense, fp32 sums; two operations a multiply-add
-  double int8_per_s;           // tensor cores, dense
-  double fp32_per_s;           // plain cores; two operations a multiply-add
-  double link_bytes_per_s;     // to another device, one direction
-  double all_reduce_s;         // the least that a sum over devices takes: an assumption
-  std::string_view source;
+  std::string name;         // "h200"
+  std::string full_name;    // "NVIDIA H200 SXM"
+  double memory_bytes;      // of one device
+  double bytes_per_s;       // memory bandwidth
+  double bf16_per_s;        // tensor cores, dense, fp32 sums; two operations a multiply-add
+  double int8_per_s;        // tensor cores, dense
+  double fp32_per_s;        // plain cores; two operations a multiply-add
+  double link_bytes_per_s;  // to another device, one direction
+  double all_reduce_s;      // the least that a sum over devices takes: an assumption
+  std::string source;
 };
 
 std::span<const Device> devices();
 /// Throws Error naming those there are.
 const Device& find_device(std::string_view name);
+/// One from a TOML file's [machine] table, such as configs/machines/l40s.toml. Throws Error.
+Device read_device(const std::filesystem::path& path);
 
 // What kernels reach of these figures. Assumptions, the same for every machine, to be replaced by
 // what tests/run_gpu.sh measures.

@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "experiments/energy.h"
+
 namespace coppice {
 namespace {
 
@@ -133,16 +135,21 @@ ArmResult Measurement::decode(Decoder& decoder, int arm, std::span<const Prompt*
 
   std::vector<Recorded> recorded;
   engine.on_step = [&](const StepRecord& step) { recorded.push_back({row_of.at(step.id), step}); };
+  EnergyMeter energy;
   while (engine.step()) {
     if (interrupted) throw Interrupted{};
   }
+  const double joules = energy.joules();
   engine.on_step = nullptr;
 
+  if (trace_ != nullptr) trace_->begin(arms_[static_cast<size_t>(arm)].name);
   for (const Recorded& item : recorded) {
     PromptRow& row = result.rows[item.row];
+    if (trace_ != nullptr) trace_->add(item.step, row.prompt);
     add_step(row, item.step);
     result.steps += step_to_json(item.step, row).dump() + "\n";
   }
+  double all_tokens = 0;
   for (const auto& entry : row_of) {
     PromptRow& row = result.rows[entry.second];
     Answer answer = engine.take(entry.first);
@@ -151,9 +158,15 @@ ArmResult Measurement::decode(Decoder& decoder, int arm, std::span<const Prompt*
     if (decoder.budget_is_auto() && config_.bench.batch == 1) {
       add_hindsight(row, entry.second, recorded);
     }
+    all_tokens += static_cast<double>(row.ids.size());
     row.ttft_ms = answer.ttft_ms;
     row.latency_ms = answer.decode_ms;
     if (answer.finish == Finish::failed) row.error = answer.error;
+  }
+  if (energy.available() && all_tokens > 0) {
+    for (PromptRow& row : result.rows) {
+      row.joules = joules * static_cast<double>(row.ids.size()) / all_tokens;
+    }
   }
   return result;
 }

@@ -14,6 +14,7 @@
 #include "experiments/bench_config.h"
 #include "experiments/interrupt.h"
 #include "experiments/prompt_row.h"
+#include "experiments/step_trace.h"
 #include "experiments/summary.h"
 #include "experiments/workload.h"
 
@@ -41,6 +42,8 @@ class Measurement {
   const std::vector<ArmInfo>& arms() const { return arms_; }
   /// Decodes other prompts with every arm and forgets all about them.
   void warm_up(const std::atomic<bool>& interrupted);
+  /// What is measured from now on is written to a timeline as well; null: to none.
+  void set_trace(StepTrace* trace) { trace_ = trace; }
   /// Decodes a group of prompts together. A prompt that fails gives a row with an error.
   ArmResult run(int arm, std::span<const Prompt* const> group,
                 const std::atomic<bool>& interrupted);
@@ -60,6 +63,7 @@ class Measurement {
   EngineLimits limits_;
   std::vector<MethodSpec> specs_;  // by arm
   std::vector<ArmInfo> arms_;
+  StepTrace* trace_ = nullptr;
   std::vector<std::unique_ptr<Decoder>> carried_;  // by arm; empty when memory is fresh
 };
 

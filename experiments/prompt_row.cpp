@@ -100,6 +100,7 @@ ordered_json row_to_json(const PromptRow& row) {
   ordered_json out;
   visit_row(row, [&](const char* key, const auto& member) { out[key] = member; });
   if (row.prompt_ids.empty()) out.erase("prompt_ids");
+  if (row.joules) out["joules"] = *row.joules;
   return out;
 }
 
@@ -113,6 +114,7 @@ PromptRow row_from_json(const json& json, std::string_view place) {
       throw Error("{}: {}: is missing or of another type; run the experiment again", place, key);
     }
   });
+  if (json.contains("joules") && json["joules"].is_number()) row.joules = json["joules"];
   return row;
 }
 
@@ -136,6 +138,32 @@ ordered_json step_to_json(const StepRecord& step, const PromptRow& row) {
     out["tree_parents"] = step.tree_parents;
     out["tree_path"] = step.tree_path;
     out["tokens"] = step.tokens;
+  }
+  return out;
+}
+
+RecordedStep step_from_json(const json& json, std::string_view place) {
+  RecordedStep out;
+  StepRecord& step = out.record;
+  try {
+    json.at("prompt").get_to(out.prompt);
+    json.at("arm").get_to(out.arm);
+    json.at("step").get_to(step.step);
+    json.at("position").get_to(step.position);
+    json.at("trunk").get_to(step.trunk);
+    json.at("prefill").get_to(step.prefill);
+    json.at("rows").get_to(step.rows);
+    json.at("drafted").get_to(step.drafted);
+    json.at("probes").get_to(step.probes);
+    json.at("accepted").get_to(step.accepted);
+    json.at("emitted").get_to(step.emitted);
+    json.at("batch").get_to(step.batch);
+    json.at("draft_ms").get_to(step.draft_ms);
+    json.at("target_ms").get_to(step.target_ms);
+    json.at("judge_ms").get_to(step.judge_ms);
+    json.at("other_ms").get_to(step.other_ms);
+  } catch (const nlohmann::json::exception&) {
+    throw Error("{}: is no record of a step; run the experiment again", place);
   }
   return out;
 }

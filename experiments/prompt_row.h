@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,9 @@ struct PromptRow {
   int64_t discarded = 0;  // accepted, then behind a stop: never emitted
   /// At draft position i (from 0): steps whose walk came to judge it, and those that accepted it.
   std::vector<int64_t> reached_at, accepted_at;
+  /// That the machine's packages used for the answer, prompt included; shared by tokens where
+  /// several were decoded together. Empty: the machine reports none.
+  std::optional<double> joules;
   PhaseTimes phase;  // sums; like decode_ms, shared by the sequences of a step
 
   // Under the budget `auto` alone.
@@ -61,5 +65,12 @@ nlohmann::ordered_json row_to_json(const PromptRow& row);
 PromptRow row_from_json(const nlohmann::json& json, std::string_view place);
 /// A line of steps.jsonl.
 nlohmann::ordered_json step_to_json(const StepRecord& step, const PromptRow& row);
+/// A step as steps.jsonl holds it: whose it was, and its counts and times.
+struct RecordedStep {
+  std::string prompt, arm;
+  StepRecord record;
+};
+/// Throws Error beginning with `place`. Trees are left out.
+RecordedStep step_from_json(const nlohmann::json& json, std::string_view place);
 
 }  // namespace coppice

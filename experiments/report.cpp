@@ -86,6 +86,19 @@ Table budget_table(const Summary& summary) {
   return table;
 }
 
+/// Empty where the machine reports no energy.
+Table energy_table(const Summary& summary) {
+  Table table({"method", "joules per token", "of the baseline's"});
+  const std::optional<double> plain = summary.baseline.joules_per_token;
+  if (!plain) return table;
+  table.add({summary.baseline.arm.name, number(plain, 3), "1.00"});
+  for (const MethodSummary& method : summary.methods) {
+    const std::optional<double> own = method.joules_per_token;
+    table.add({method.arm.name, number(own, 3), own ? number(*own / *plain, 2) : "n/a"});
+  }
+  return table;
+}
+
 Table latency_table(const Summary& summary) {
   Table table({"method", "TTFT ms p50 / p90 / p99", "TPOT ms p50 / p90 / p99"});
   const auto add = [&](const ArmSummary& arm) {
@@ -177,14 +190,15 @@ std::string setting_text(const Summary& summary, const ordered_json& manifest) {
   return fmt::format(
       "{} ({}) on {}, {}. {}{} prompts, up to {} new tokens each, batch {}, temperature {}, "
       "drafter "
-      "memory {}.\n",
+      "memory {}.{}\n",
       manifest.at("model").at("name").get<std::string>(),
       manifest.at("model").at("file").get<std::string>(),
       manifest.at("machine").at("cpu").get<std::string>(),
       manifest.at("backend").get<std::string>(),
       answered < asked ? fmt::format("{} of ", answered) : "", asked,
       bench.at("max_new_tokens").get<int>(), bench.at("batch").get<int>(),
-      sampling.at("temperature").get<double>(), bench.at("memory").get<std::string>());
+      sampling.at("temperature").get<double>(), bench.at("memory").get<std::string>(),
+      summary.baseline.joules_per_token ? "" : " Energy: not reported by the machine.");
 }
 
 Table headline(const Summary& summary) {
@@ -218,6 +232,7 @@ std::vector<ReportSection> report_sections(const Summary& summary) {
   add("budget", "The budget's choices", budget_table(summary));
   add("acceptance", "Acceptance by draft position", acceptance_table(summary));
   add("latency", "Latency", latency_table(summary));
+  add("energy", "Energy, prompts included", energy_table(summary));
   add("categories", "By category: speedup; tokens per step", category_table(summary));
   return sections;
 }

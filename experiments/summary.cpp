@@ -26,7 +26,8 @@ ArmSummary sum_rows(std::span<const PromptRow* const> rows, const ArmInfo& arm) 
   ArmSummary out;
   out.arm = arm;
   out.prompts = static_cast<int>(rows.size());
-  double decode_ms = 0, tokens = 0, forward_rows = 0;
+  double decode_ms = 0, tokens = 0, forward_rows = 0, joules = 0, all_tokens = 0;
+  bool measured_energy = !rows.empty();
   PhaseTimes phase;
   std::vector<int64_t> reached, accepted;
   std::vector<double> ttft, tpot;
@@ -49,6 +50,9 @@ ArmSummary sum_rows(std::span<const PromptRow* const> rows, const ArmInfo& arm) 
     phase.other += row->phase.other;
     add_counts(reached, row->reached_at);
     add_counts(accepted, row->accepted_at);
+    joules += row->joules.value_or(0.0);
+    measured_energy = measured_energy && row->joules;
+    all_tokens += static_cast<double>(row->ids.size());
     ttft.push_back(row->ttft_ms);
     if (row->decode_tokens > 0) tpot.push_back(row->latency_ms / row->decode_tokens);
   }
@@ -57,6 +61,7 @@ ArmSummary sum_rows(std::span<const PromptRow* const> rows, const ArmInfo& arm) 
   out.tokens_per_step = quotient(tokens, steps);
   out.rows_per_step = quotient(forward_rows, steps);
   out.step_ms = quotient(decode_ms, steps);
+  if (measured_energy) out.joules_per_token = quotient(joules, all_tokens);
   if (out.steps > 0) {
     out.phase_ms = {phase.draft / steps, phase.target / steps, phase.judge / steps,
                     phase.other / steps};
@@ -180,6 +185,7 @@ ordered_json method_to_json(const MethodSummary& method) {
                       {"decode_tokens_per_s", or_null(method.decode_tokens_per_s)},
                       {"by_category", std::move(categories)}};
   if (!method.arm.valid) out["valid"] = false;
+  if (method.joules_per_token) out["joules_per_token"] = *method.joules_per_token;
   return out;
 }
 
@@ -244,15 +250,19 @@ Summary summarise(std::span<const PromptRow> rows, std::span<const ArmInfo> arms
 ordered_json summary_to_json(const Summary& summary, const ordered_json& manifest) {
   ordered_json methods = ordered_json::array();
   for (const MethodSummary& method : summary.methods) methods.push_back(method_to_json(method));
-  return {{"schema", 1},
-          {"model", manifest.at("model")},
-          {"machine", manifest.at("machine")},
-          {"backend", manifest.at("backend")},
-          {"baseline",
-           {{"decode_tokens_per_s", or_null(summary.baseline.decode_tokens_per_s)},
-            {"ttft_ms", percentiles_to_json(summary.baseline.ttft_ms)},
-            {"tpot_ms", percentiles_to_json(summary.baseline.tpot_ms)}}},
-          {"methods", std::move(methods)}};
+  ordered_json out = {{"schema", 1},
+                      {"model", manifest.at("model")},
+                      {"machine", manifest.at("machine")},
+                      {"backend", manifest.at("backend")},
+                      {"baseline",
+                       {{"decode_tokens_per_s", or_null(summary.baseline.decode_tokens_per_s)},
+                        {"ttft_ms", percentiles_to_json(summary.baseline.ttft_ms)},
+                        {"tpot_ms", percentiles_to_json(summary.baseline.tpot_ms)}}},
+                      {"methods", std::move(methods)}};
+  if (const auto& joules = summary.baseline.joules_per_token) {
+    out["baseline"]["joules_per_token"] = *joules;
+  }
+  return out;
 }
 
 }  // namespace coppice

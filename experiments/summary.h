@@ -45,6 +45,7 @@ struct ArmSummary {
   std::optional<PhaseTimes> phase_ms;  // mean of a step
   std::vector<std::optional<double>> acceptance_by_position;
   Percentiles ttft_ms, tpot_ms;
+  std::optional<double> joules_per_token;  // prompts included; where the machine reports energy
 };
 
 struct CategorySummary {
