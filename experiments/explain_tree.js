@@ -70,9 +70,9 @@ function layout(step, withNext, compact) {
   };
   const visit = (node, depth) => {
     const text = label(node);
-    const least = compact ? 62 : 104;
+    const least = compact ? 62 : 126;  // of the longest figures
     columns[depth] = Math.max(columns[depth] || 0, least,
-                              text.length * 8 + (compact ? 52 : 34));
+                              text.length * 8 + (compact ? 52 : 48));
     const below = node === "next" ? [] : children[node];
     const tops = below.map((child) => visit(child, depth + 1));
     const top = tops.length ? (tops[0] + tops[tops.length - 1]) / 2 : y;
@@ -141,11 +141,10 @@ function drawTree(step, stage) {
       box.append(svg("text", {x: at.left + 10, y: first}, at.text));
       lines.forEach((line, i) => box.append(
           svg("text", {x: at.left + 10, y: first + 15 + 13 * i, class: "figures"}, line)));
-      const right = {x: at.left + at.width - 8, "text-anchor": "end"};
-      if (mark) box.append(svg("text", {...right, y: at.top + 17, class: "mark"}, mark));
-      if (node !== "next") {
-        box.append(svg("text", {...right, y: at.top + height - 9, class: "figures"}, node));
-      }
+      const right = {x: at.left + at.width - 8, y: at.top + 17, "text-anchor": "end"};
+      if (node !== "next") box.append(svg("text", {...right, class: "figures"}, node));
+      const beside = node === "next" ? 0 : 8 + 6.5 * String(node).length;
+      if (mark) box.append(svg("text", {...right, x: right.x - beside, class: "mark"}, mark));
     }
     boxes.append(box);
   }

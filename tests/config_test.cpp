@@ -327,6 +327,11 @@ TEST(BenchConfig, EveryCommittedConfigReads) {
     EXPECT_EQ(method.name, file.path().stem().string());
     EXPECT_EQ(read_method(method.spec.method, 0.0f).spec.method, method.spec.method);
   }
+  const auto lessons = std::filesystem::path(COPPICE_SOURCE_DIR) / "experiments" / "lessons";
+  for (const auto& file : std::filesystem::directory_iterator(lessons)) {
+    if (file.path().extension() != ".toml") continue;
+    EXPECT_FALSE(read_bench_config(file.path(), {}).methods.empty()) << file.path();
+  }
 }
 
 }  // namespace

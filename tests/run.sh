@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests:
 #   bash tests/run.sh           the optimised build; everything where CI is set
-#   bash tests/run.sh --all     also the format, the sanitizers, the fuzz targets, every model
+#   bash tests/run.sh --all     also the format, the sanitizers, the fuzz targets, every model, pages
+#                               in a browser, the lessons
 #   bash tests/run.sh --quick   the optimised build, in CI too
 # Tests read data from $COPPICE_DATA (default: shared/data beside the checkout) and skip without it.
 set -euo pipefail
@@ -14,7 +15,7 @@ case "${1:-}" in
   '') ;;
   --all) all=yes ;;
   --quick) all= ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 if [ -z "${COPPICE_DATA:-}" ] && [ -d "$root/../shared/data" ]; then
   COPPICE_DATA=$(realpath "$root/../shared/data")
@@ -59,6 +60,9 @@ if [ -n "$all" ]; then
 fi
 run_tests release
 if [ -n "$all" ]; then
+  bash "$root/tests/pages.sh"
+  say "Running the lessons"
+  python3 "$root/tests/lessons.py" "$root/build/release/coppice"
   run_tests debug
   run_fuzz_targets
 fi
