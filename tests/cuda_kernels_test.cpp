@@ -62,6 +62,45 @@ TEST(CudaKernels, ProductsDoNotDependOnTheNumberOfRows) {
   }
 }
 
+// `fast` rounds weights and rows to bf16 for many rows, and is `exact` for few.
+TEST(CudaKernels, FastModeIsNearForManyRows) {
+  const auto exact = make_emulated();
+  const auto fast = emulated_cuda_entry().make({"cuda_emulated", 1, "fast"});
+  Rng rng(79);
+  const Tensor gate(DType::q6_k, 37, 256, rng), up(DType::q4_1, 37, 256, rng);
+  const TensorView views[] = {gate.view, up.view};
+  const auto x = rng.normals(70 * 256);
+  const auto norm = rng.normals(256);
+  for (Stacking stacking : {Stacking::concatenated, Stacking::gated}) {
+    for (int rows : {64, 70}) {
+      std::vector<std::vector<float>> outputs;
+      int width = 0;
+      for (Backend* backend : {exact.get(), fast.get()}) {
+        const auto weight = backend->pack(views, stacking);
+        width = weight->outputs;
+        std::vector<float> y(static_cast<size_t>(rows) * width, 1.0f);
+        Linear op{.weight = weight.get(), .x = x.data(), .x_stride = 256, .rows = rows};
+        op.norm = norm.data();
+        op.norm_eps = 1e-6f;
+        op.activation = Activation::silu;
+        op.accumulate = true;
+        op.y = y.data();
+        op.y_stride = width;
+        const Op ops[] = {op};
+        backend->run(ops);
+        outputs.push_back(y);
+      }
+      float largest = 0.0f, furthest = 0.0f;
+      for (size_t i = 0; i < outputs[0].size(); ++i) {
+        largest = std::max(largest, std::abs(outputs[0][i]));
+        furthest = std::max(furthest, std::abs(outputs[0][i] - outputs[1][i]));
+      }
+      EXPECT_EQ(furthest > 0.0f, rows > 64);
+      EXPECT_LT(furthest, 0.02f * largest);
+    }
+  }
+}
+
 TEST(CudaKernels, ARowThatIsNoNumberStaysAlone) {
   const auto backend = make_emulated();
   for (DType type : {DType::q4_1, DType::bf16}) {

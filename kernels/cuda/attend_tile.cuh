@@ -204,7 +204,7 @@ __device__ __forceinline__ void score(const AttendArgs& args, const Tile& tile, 
   for (int j = 0; j < 4; ++j) slot_place[j] = __shfl_sync(kAllLanes, keys.place, lane / 4 * 4 + j);
 
   float sums[4][4] = {};
-  COPPICE_UNROLL
+  COPPICE_UNROLL_4
   for (int step = 0; step < kSteps; ++step) {
     const KeyWords words =
         load_keys(args.kv, tile.kv_head, step * 16 + t * 4, lane, in_order, origin, slot_place);

@@ -156,7 +156,7 @@ class CudaBackend : public Backend {
     size_t bytes = 0;
     for (const Op& op : ops_) {
       if (const auto* linear = std::get_if<Linear>(&op)) {
-        bytes = std::max(bytes, scratch_bytes(*linear));
+        bytes = std::max(bytes, scratch_bytes(*linear, exact_));
       } else if (const auto* attention = std::get_if<Attention>(&op)) {
         bytes = std::max(bytes, scratch_bytes(*attention, most_keys));
       } else if (const auto* top = std::get_if<TopK>(&op)) {
@@ -169,7 +169,8 @@ class CudaBackend : public Backend {
   }
 
   void launch_all(int most_keys) {
-    const LaunchSite site{.stream = stream_.get(), .scratch = scratch_.data(), .exact = exact_};
+    const LaunchSite site{
+        .stream = stream_.get(), .scratch = scratch_.data(), .exact = exact_, .blas = blas_.get()};
     for (const Op& op : ops_) {
       std::visit(
           [&](const auto& each) {
@@ -186,6 +187,7 @@ class CudaBackend : public Backend {
   cudaDeviceProp device_;
   int runtime_ = 0;
   bool exact_;
+  std::shared_ptr<void> blas_ = exact_ ? nullptr : make_blas();
   OwnStream stream_;
   std::shared_ptr<SharedMemory> shared_;
   Staging staging_;

@@ -32,6 +32,7 @@
 #include <cuda_fp16.h>
 
 #define COPPICE_UNROLL _Pragma("unroll")
+#define COPPICE_UNROLL_4 _Pragma("unroll 4")
 #define COPPICE_NO_UNROLL _Pragma("unroll 1")
 #define COPPICE_SHARED(T, name, count) __shared__ __align__(16) T name[count]
 #define COPPICE_DYNAMIC_SHARED(T, name)                                   \
@@ -80,6 +81,7 @@ __device__ __forceinline__ void prefetch_l2(const void* at) {
 #else
 
 #define COPPICE_UNROLL
+#define COPPICE_UNROLL_4
 #define COPPICE_NO_UNROLL
 
 #include "kernels/cuda/host/builtins.h"

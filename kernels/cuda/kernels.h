@@ -19,8 +19,11 @@ struct LaunchSite {
   Stream stream = nullptr;
   std::byte* scratch = nullptr;  // scratch_bytes(op) at least; ops of a stream share it in turn
   bool exact = true;             // the same bits for any row count; else cuBLAS where it is faster
-  void* blas = nullptr;          // a cublasLtHandle_t in fast mode
+  void* blas = nullptr;          // make_blas() in fast mode
 };
+
+/// cuBLAS for one backend; null in emulation, which has a loop in its place.
+std::shared_ptr<void> make_blas();
 
 /// A weight in the products' own layout, in device memory; `pack` of backend.h. A part may have
 /// another type than its neighbour. Throws Error for a type that has no kernel.
@@ -28,7 +31,7 @@ std::unique_ptr<Weight> pack_weight(std::span<const TensorView> parts, Stacking 
 
 // `most_keys` bounds the keys of every row of an attention op: the backend rounds it up, so that a
 // graph serves many steps. Blocks behind a row's last key end at once.
-size_t scratch_bytes(const Linear& op);
+size_t scratch_bytes(const Linear& op, bool exact);
 size_t scratch_bytes(const Attention& op, int most_keys);
 size_t scratch_bytes(const TopK& op);
 

@@ -11,6 +11,8 @@
 //
 //   launch(Linear{...}, {.stream = stream, .scratch = scratch});
 #include "kernels/base/check.h"
+#include "kernels/cuda/blas.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/fragments.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
@@ -45,9 +47,7 @@ struct ProductArgs {
   int* tickets;     // [row chunk, block], zero
 
   int rows;
-  const float* bias;
-  Activation activation;
-  bool accumulate;
+  Epilogue epilogue;
   float* y;
   int y_stride;
 };
@@ -119,15 +119,6 @@ __device__ __forceinline__ void sum_tile(const ProductArgs& args, const WeightTi
     case DType::q6_k:
       return sum_steps<DType::q6_k>(args, data, first_group, step_warp, lane, sums);
   }
-}
-
-__device__ __forceinline__ float activated(Activation activation, float x) {
-  if (activation == Activation::silu) return x / (1.0f + expf(-x));
-  if (activation == Activation::gelu_tanh) {
-    constexpr float kSqrt2OverPi = 0.797884561f;
-    return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
-  }
-  return x;
 }
 
 /// Adds what the other blocks of these outputs summed over their slices of the inputs. True in the
@@ -227,12 +218,8 @@ __global__ void __launch_bounds__(kThreads) multiply(ProductArgs args) {
       const int row = (first_group + group) * kGroupRows + lane % 4 * 2 + i % 2;
       if (of_tile >= tile.outputs || row >= args.rows) continue;
       const int output = tile.first_output + of_tile;
-      float value = sums[group][i];
-      if (args.bias != nullptr) value += args.bias[output];
-      value = activated(args.activation, value);
-      if (args.gated) value *= up[i];
-      float* y = args.y + static_cast<size_t>(row) * args.y_stride + output;
-      *y = args.accumulate ? *y + value : value;
+      store_output(args.epilogue, output, sums[group][i], args.gated, up[i],
+                   args.y + static_cast<size_t>(row) * args.y_stride);
     }
   }
 }
@@ -277,8 +264,11 @@ const PackedWeight& own_weight(const Weight* weight) {
 
 }  // namespace
 
-size_t scratch_bytes(const Linear& op) {
-  return op.rows == 0 ? 0 : ScratchPlan(own_weight(op.weight), op.rows).end;
+size_t scratch_bytes(const Linear& op, bool exact) {
+  if (op.rows == 0) return 0;
+  const PackedWeight& weight = own_weight(op.weight);
+  if (!exact && op.rows >= kLeastBlasRows) return blas_scratch_bytes(weight, op.rows);
+  return ScratchPlan(weight, op.rows).end;
 }
 
 void launch(const Linear& op, const LaunchSite& at) {
@@ -287,6 +277,7 @@ void launch(const Linear& op, const LaunchSite& at) {
   COPPICE_CHECK(op.rows > 0 && op.x != nullptr && op.y != nullptr);
   COPPICE_CHECK(op.x_stride >= weight.inputs && op.y_stride >= weight.outputs);
   COPPICE_CHECK(!(weight.gated && op.bias != nullptr));
+  if (!at.exact && op.rows >= kLeastBlasRows) return multiply_by_blas(op, weight, at);
   const ScratchPlan plan(weight, op.rows);
   const auto in_scratch = [&]<class T>(T*, size_t offset) {
     return reinterpret_cast<T*>(at.scratch + offset);
@@ -317,9 +308,7 @@ void launch(const Linear& op, const LaunchSite& at) {
   args.partial = in_scratch(static_cast<float4*>(nullptr), plan.partial);
   args.tickets = prepare.tickets;
   args.rows = op.rows;
-  args.bias = op.bias;
-  args.activation = op.activation;
-  args.accumulate = op.accumulate;
+  args.epilogue = {op.bias, op.activation, op.accumulate};
   args.y = op.y;
   args.y_stride = op.y_stride;
   const LaunchShape shape{.name = "multiply",

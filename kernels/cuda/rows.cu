@@ -7,6 +7,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/weight_value.cuh"
 
 namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
 namespace {
@@ -108,6 +109,10 @@ __global__ void __launch_bounds__(kThreads) prepare(PrepareArgs args) {
     }
     if (args.integers != nullptr) put_integers(args, row, input, values);
     if (args.floats != nullptr) put_floats(args, row, input, values);
+    for (int i = 0; args.rounded != nullptr && i < 4 && input + i < args.inputs; ++i) {
+      args.rounded[static_cast<size_t>(row) * args.inputs + input + i] =
+          float_to_bfloat16_bits(values[i]);
+    }
   }
 }
 
@@ -125,61 +130,6 @@ __global__ void __launch_bounds__(kThreads) copy_rows(Copy op) {
   const float* x = op.x + static_cast<size_t>(blockIdx.x) * op.x_stride;
   float* out = op.out + static_cast<size_t>(blockIdx.x) * op.out_stride;
   for (int i = static_cast<int>(threadIdx.x); i < op.dim; i += kThreads) out[i] = x[i];
-}
-
-/// Value `input` of row `row` of a tile, as dequantise_row has it.
-template <DType kType>
-__device__ float weight_value(const std::byte* tile, int row, int input) {
-  constexpr StepFormat kFormat = step_format(kType);
-  const int step = input / kFormat.inputs;
-  if constexpr (is_float(kType)) {
-    const FragmentPlace place = float_place(row, input % kFloatStep);
-    const std::byte* at = tile + kFormat.offset(step) + place.lane * 16;
-    if constexpr (kType == DType::f32) {
-      return load_as<float>(at + place.reg / 2 * 512 + (place.reg % 2 * 2 + place.at) * 4);
-    }
-    const uint16_t bits = load_as<uint16_t>(at + place.reg * 4 + place.at * 2);
-    return kType == DType::f16 ? half_bits_to_float(bits) : bfloat16_bits_to_float(bits);
-  } else {
-    const FragmentPlace place = integer_place(row, input % kIntegerStep);
-    const RawStep raw = load_step<kType>(tile, step, place.lane);
-    const int upper = row / 8;
-    const uint32_t word = unpack<kType>(raw, place.block, place.reg);
-    const auto code = static_cast<float>(static_cast<int8_t>(word >> (8 * place.at)));
-    if constexpr (kType == DType::q6_k) {
-      return half_block_scale(raw, place.block, place.reg / 2, upper) * code;
-    }
-    const float value = scale_of<kType>(raw, place.block, upper) * code;
-    return kFormat.minimum ? value + minimum_of<kType>(raw, place.block, upper) : value;
-  }
-}
-
-__device__ float weight_value(DType type, const std::byte* tile, int row, int input) {
-  switch (type) {
-    case DType::f32:
-      return weight_value<DType::f32>(tile, row, input);
-    case DType::f16:
-      return weight_value<DType::f16>(tile, row, input);
-    case DType::bf16:
-      return weight_value<DType::bf16>(tile, row, input);
-    case DType::q4_0:
-      return weight_value<DType::q4_0>(tile, row, input);
-    case DType::q4_1:
-      return weight_value<DType::q4_1>(tile, row, input);
-    case DType::q5_0:
-      return weight_value<DType::q5_0>(tile, row, input);
-    case DType::q5_1:
-      return weight_value<DType::q5_1>(tile, row, input);
-    case DType::q8_0:
-      return weight_value<DType::q8_0>(tile, row, input);
-    case DType::q4_k:
-      return weight_value<DType::q4_k>(tile, row, input);
-    case DType::q5_k:
-      return weight_value<DType::q5_k>(tile, row, input);
-    case DType::q6_k:
-      return weight_value<DType::q6_k>(tile, row, input);
-  }
-  return 0.0f;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -200,7 +150,8 @@ LaunchShape row_shape(const char* name, int rows, Stream stream) {
 }  // namespace
 
 void prepare_rows(const PrepareArgs& args, Stream stream) {
-  launch<prepare>(row_shape("prepare", args.row_groups * kGroupRows, stream), args);
+  const int rows = args.row_groups > 0 ? args.row_groups * kGroupRows : args.rows;
+  launch<prepare>(row_shape("prepare", rows, stream), args);
 }
 
 void launch(const AddNorm& op, const LaunchSite& at) {

@@ -19,7 +19,8 @@ struct PrepareArgs {
   int row_groups = 0;               // those behind `rows` become zeros
   IntegerStep* integers = nullptr;  // [step][row_groups]; null: not wanted
   FloatStep* floats = nullptr;
-  int* tickets = nullptr;  // (ticket_count) set to zero
+  uint16_t* rounded = nullptr;  // (rows, inputs) bf16
+  int* tickets = nullptr;       // (ticket_count) set to zero
   int ticket_count = 0;
 };
 void prepare_rows(const PrepareArgs& args, Stream stream);
