@@ -157,22 +157,21 @@ TEST(CudaKernels, AttentionDoesNotDependOnTheLayout) {
 // 520 keys are three. A step that ends before 256 needs no join, and must not show it.
 TEST(CudaKernels, AttentionOverSeveralRanges) {
   const auto backend = make_emulated();
-  for (int window : {0, 20, 300}) {
-    for (int chain : {250, 520}) {
-      SCOPED_TRACE(fmt::format("window {} chain {}", window, chain));
-      AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 16};
-      shape.window = window;
-      Rng rng(74);
-      AttentionRig rig(*backend, shape, 18);
-      const Tree tree = random_tree(chain, 12, rig.width(), rng);
-      const auto at_once = rig.tree_rows(tree, {}, rng);
-      const Attention op = rig.op(rig.last_step());
-      const Op ops[] = {op};
-      backend->run(ops);
-      expect_within(oracle::attention(op, kPrecision), op.out);
-      const Layout steps{.committed = chain, .prefix = chain, .earlier_rows = 50};
-      expect_same_bits(at_once, 0, rig.tree_rows(tree, steps, rng), rig.out_width());
-    }
+  const struct { int window, chain; } cases[] = {{0, 250}, {20, 520}, {300, 520}};
+  for (const auto& [window, chain] : cases) {
+    SCOPED_TRACE(fmt::format("window {} chain {}", window, chain));
+    AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 16};
+    shape.window = window;
+    Rng rng(74);
+    AttentionRig rig(*backend, shape, 18);
+    const Tree tree = random_tree(chain, 12, rig.width(), rng);
+    const auto at_once = rig.tree_rows(tree, {}, rng);
+    const Attention op = rig.op(rig.last_step());
+    const Op ops[] = {op};
+    backend->run(ops);
+    expect_within(oracle::attention(op, kPrecision), op.out);
+    const Layout steps{.committed = chain, .prefix = chain, .earlier_rows = 50};
+    expect_same_bits(at_once, 0, rig.tree_rows(tree, steps, rng), rig.out_width());
   }
 }
 

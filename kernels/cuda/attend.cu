@@ -10,7 +10,7 @@ namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
 namespace {
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(kAttentionThreads) attend(AttendArgs args) {
+__global__ void __launch_bounds__(kAttentionThreads, 2) attend(AttendArgs args) {
   using Size = Sizes<kHeadDim>;
   COPPICE_SHARED(AttentionRow, rows, kQueries);
   COPPICE_SHARED(uint4, q, Size::kSteps * 2 * kWarp);

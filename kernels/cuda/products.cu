@@ -163,7 +163,8 @@ __device__ __forceinline__ bool join_slices(const ProductArgs& args, int tile, i
 }
 
 template <int kGroups>
-__global__ void __launch_bounds__(kThreads) multiply(ProductArgs args) {
+__global__ void __launch_bounds__(kThreads, kGroups < kMostGroups ? 2 : 1)
+    multiply(ProductArgs args) {
   COPPICE_SHARED(float4, exchange, kTilesOfBlock * kGroups * kWarp);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
