@@ -6,7 +6,8 @@
 #include "kernels/cuda/attend_tile.cuh"
 #include "kernels/cuda/launch.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 namespace {
 
 template <int kHeadDim>
@@ -160,4 +161,5 @@ void launch_attend(const AttendArgs& args, Stream stream) {
   }
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -17,7 +17,8 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
@@ -203,8 +204,9 @@ __device__ __forceinline__ void score(const AttendArgs& args, const Tile& tile, 
   COPPICE_UNROLL
   for (int j = 0; j < 4; ++j) slot_place[j] = __shfl_sync(kAllLanes, keys.place, lane / 4 * 4 + j);
 
+  [[maybe_unused]] constexpr int kStepsAtOnce = kSteps > 8 ? 2 : 4;  // as registers allow
   float sums[4][4] = {};
-  COPPICE_UNROLL_4
+  COPPICE_UNROLL_BY(kStepsAtOnce)
   for (int step = 0; step < kSteps; ++step) {
     const KeyWords words =
         load_keys(args.kv, tile.kv_head, step * 16 + t * 4, lane, in_order, origin, slot_place);
@@ -297,4 +299,5 @@ __device__ __forceinline__ void add_values(const AttendArgs& args, const Tile& t
   }
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -7,7 +7,8 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
@@ -186,4 +187,5 @@ void launch(const MoveKv& op, const LaunchSite& at) {
                op);
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

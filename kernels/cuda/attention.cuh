@@ -11,7 +11,8 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernels.h"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 inline constexpr int kAttentionWarps = 4;
 inline constexpr int kAttentionThreads = 32 * kAttentionWarps;
@@ -65,4 +66,5 @@ __device__ inline float quotient(float values, float total) {
 /// Runs `attend` for this head size, or refuses it.
 void launch_attend(const AttendArgs& args, Stream stream);
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -14,7 +14,8 @@
 #include "kernels/base/error.h"
 #endif
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 namespace {
 
 constexpr int kBlasThreads = 256;
@@ -176,4 +177,5 @@ void multiply_by_blas(const Linear& op, const PackedWeight& weight, const Launch
                  static_cast<const float*>(product));
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -3,8 +3,8 @@
 // alike. A kernel is one .cu file; nvcc compiles it for devices and the host compiler compiles the
 // same file for the emulator, so that it is tested where there is no GPU.
 //
-//   namespace coppice::cuda::inline COPPICE_CUDA_BUILD {    // one for each build: both may be
-//   linked
+//   namespace coppice::cuda {
+//   inline namespace COPPICE_CUDA_BUILD {                 // both builds may be linked together
 //   __global__ void reverse(const float* x, int count, float* out) {
 //     COPPICE_SHARED(float, tile, 256);                  // Shared<float>: float* on a device
 //     const int i = static_cast<int>(threadIdx.x);
@@ -13,7 +13,7 @@
 //     if (i < count) out[i] = tile[count - 1 - i];
 //   }
 //   void run_reverse(..., Stream stream) {
-//     launch<reverse>({.grid = {1}, .block = {256}, .stream = stream}, x, count, out);
+//     launch<reverse>({.name = "reverse", .grid = extent(1), .block = extent(256)}, x, count, out);
 //   }
 //
 // Rules that keep one source right on both: shared memory is declared by the two macros and passed
@@ -32,14 +32,16 @@
 #include <cuda_fp16.h>
 
 #define COPPICE_UNROLL _Pragma("unroll")
-#define COPPICE_UNROLL_4 _Pragma("unroll 4")
+#define COPPICE_PRAGMA(text) _Pragma(#text)
+#define COPPICE_UNROLL_BY(count) COPPICE_PRAGMA(unroll count)
 #define COPPICE_NO_UNROLL _Pragma("unroll 1")
 #define COPPICE_SHARED(T, name, count) __shared__ __align__(16) T name[count]
 #define COPPICE_DYNAMIC_SHARED(T, name)                                   \
   extern __shared__ __align__(16) unsigned char coppice_dynamic_shared[]; \
   const ::coppice::cuda::Shared<T> name = reinterpret_cast<T*>(coppice_dynamic_shared)
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 template <class T>
 using Shared = T*;
@@ -76,12 +78,13 @@ __device__ __forceinline__ void prefetch_l2(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda
 
 #else
 
 #define COPPICE_UNROLL
-#define COPPICE_UNROLL_4
+#define COPPICE_UNROLL_BY(count)
 #define COPPICE_NO_UNROLL
 
 #include "kernels/cuda/host/builtins.h"

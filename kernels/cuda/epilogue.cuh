@@ -4,7 +4,8 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 struct Epilogue {
   const float* bias;  // (outputs) or null
@@ -30,4 +31,5 @@ __device__ __forceinline__ void store_output(const Epilogue& epilogue, int outpu
   y[output] = epilogue.accumulate ? y[output] + value : value;
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -10,7 +10,8 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/weights.h"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 /// A lane's share of a step, as it stands in memory. What a type lacks is never loaded.
 struct RawStep {
@@ -49,7 +50,7 @@ template <DType kType>
 __device__ __forceinline__ uint32_t unpack(const RawStep& raw, int block, int i) {
   constexpr StepFormat kFormat = step_format(kType);
   if constexpr (kFormat.low_bytes == 1024) {
-    const uint4& word = raw.low[block];
+    const uint4 word = block == 0 ? raw.low[0] : raw.low[1];
     return i == 0 ? word.x : i == 1 ? word.y : i == 2 ? word.z : word.w;
   } else {
     const uint4& words = raw.low[0];
@@ -115,8 +116,10 @@ template <DType kType, int kGroups>
 __device__ __forceinline__ void multiply_integers(const RawStep& raw, const IntegerStep* rows,
                                                   int lane, float (&sums)[kGroups][4]) {
   constexpr bool kMinimum = step_format(kType).minimum;
+  [[maybe_unused]] constexpr int kBlocksAtOnce =
+      kGroups < 4 ? 2 : 1;  // one where sums take the registers
   const int t = lane % 4;
-  COPPICE_UNROLL
+  COPPICE_UNROLL_BY(kBlocksAtOnce)
   for (int block = 0; block < 2; ++block) {
     uint32_t a[4];
     COPPICE_UNROLL
@@ -210,4 +213,5 @@ __device__ __forceinline__ void multiply_floats(const RawStep& raw, const FloatS
   }
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

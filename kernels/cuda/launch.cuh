@@ -6,7 +6,8 @@
 
 #include "kernels/cuda/device.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 struct LaunchShape {
   const char* name = "";    // for messages
@@ -40,4 +41,5 @@ void launch(const LaunchShape& shape, const Args&... args) {
 
 #endif
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -15,7 +15,8 @@
 
 #if defined(__CUDACC__)
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
@@ -45,17 +46,20 @@ __device__ __forceinline__ void mma_s8_half(int (&c)[4], uint32_t a0, uint32_t a
       : "r"(a0), "r"(a1), "r"(b0));
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda
 
 #else
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void mma_s8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void mma_s8_half(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0);
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda
 
 #endif

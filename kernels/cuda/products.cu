@@ -18,7 +18,8 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 namespace {
 
 constexpr int kWarp = 32;
@@ -328,4 +329,5 @@ void launch(const Linear& op, const LaunchSite& at) {
   }
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -9,7 +9,8 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/weight_value.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
@@ -177,4 +178,5 @@ void launch(const Embed& op, const LaunchSite& at) {
                 table->inputs, op.scale, op.out);
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -5,7 +5,8 @@
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/device.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 struct PrepareArgs {
   const float* x = nullptr;  // row r reads x + gather[r] * x_stride
@@ -25,4 +26,5 @@ struct PrepareArgs {
 };
 void prepare_rows(const PrepareArgs& args, Stream stream);
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

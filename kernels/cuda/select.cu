@@ -8,7 +8,8 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 namespace {
 
 constexpr int kThreads = 512;
@@ -100,4 +101,5 @@ void launch(const TopK& op, const LaunchSite& at) {
       op, reinterpret_cast<uint64_t*>(at.scratch));
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

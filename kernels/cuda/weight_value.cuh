@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/fragments.cuh"
 
-namespace coppice::cuda::inline COPPICE_CUDA_BUILD {
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
 
 /// Value `input` of row `row` of a tile, as dequantise_row has it.
 template <DType kType>
@@ -61,4 +62,5 @@ __device__ inline float weight_value(DType type, const std::byte* tile, int row,
   return 0.0f;
 }
 
-}  // namespace coppice::cuda::inline COPPICE_CUDA_BUILD
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

@@ -13,7 +13,9 @@
 #include "kernels/cuda/host/builtins.h"
 #include "kernels/cuda/host/fibers.h"
 
-namespace coppice::cuda::inline emulated::emulator {
+namespace coppice::cuda {
+inline namespace emulated {
+namespace emulator {
 
 inline constexpr uint32_t kMostThreads = 1024;
 inline constexpr size_t kMostSharedBytes = 227 << 10;  // of a block on sm_90
@@ -328,4 +330,6 @@ class Block {
   std::exception_ptr error_;
 };
 
-}  // namespace coppice::cuda::inline emulated::emulator
+}  // namespace emulator
+}  // namespace emulated
+}  // namespace coppice::cuda

@@ -18,7 +18,8 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-namespace coppice::cuda::inline emulated {
+namespace coppice::cuda {
+inline namespace emulated {
 
 // Barriers. Only these two order accesses to shared memory.
 
@@ -217,4 +218,5 @@ inline uint16_t float_to_bfloat16_bits(float value) {
 
 inline void prefetch_l2(const void*) {}
 
-}  // namespace coppice::cuda::inline emulated
+}  // namespace emulated
+}  // namespace coppice::cuda

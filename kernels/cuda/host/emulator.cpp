@@ -3,7 +3,8 @@
 
 #include "kernels/cuda/host/block.h"
 
-namespace coppice::cuda::inline emulated {
+namespace coppice::cuda {
+inline namespace emulated {
 namespace emulator {
 
 void set_seed(uint64_t seed) {
@@ -125,4 +126,5 @@ uint32_t __ballot_sync(uint32_t mask, int predicate) {
   return out;
 }
 
-}  // namespace coppice::cuda::inline emulated
+}  // namespace emulated
+}  // namespace coppice::cuda

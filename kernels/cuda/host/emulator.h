@@ -22,7 +22,8 @@
 
 #include "kernels/cuda/host/vectors.h"
 
-namespace coppice::cuda::inline emulated {
+namespace coppice::cuda {
+inline namespace emulated {
 
 inline constexpr int warpSize = 32;
 
@@ -69,4 +70,5 @@ int lane();
 [[noreturn]] void fail(const std::string& what);
 
 }  // namespace emulator
-}  // namespace coppice::cuda::inline emulated
+}  // namespace emulated
+}  // namespace coppice::cuda

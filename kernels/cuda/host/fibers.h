@@ -25,7 +25,9 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace coppice::cuda::inline emulated::emulator {
+namespace coppice::cuda {
+inline namespace emulated {
+namespace emulator {
 
 /// Stacks with a guard page each.
 class Stacks {
@@ -109,4 +111,6 @@ class Fiber {
   size_t outside_bytes_ = 0;
 };
 
-}  // namespace coppice::cuda::inline emulated::emulator
+}  // namespace emulator
+}  // namespace emulated
+}  // namespace coppice::cuda

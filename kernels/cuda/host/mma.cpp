@@ -2,7 +2,8 @@
 // the layouts in mma.cuh and multiplies. A product is summed along its depth, then added to C.
 #include "kernels/cuda/mma.cuh"
 
-namespace coppice::cuda::inline emulated {
+namespace coppice::cuda {
+inline namespace emulated {
 namespace {
 
 constexpr int kRows = 16, kColumns = 8;
@@ -82,4 +83,5 @@ void mma_s8_half(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
   emulator::collective(0xffffffffu, combine<S8, int>, &fragments, c);
 }
 
-}  // namespace coppice::cuda::inline emulated
+}  // namespace emulated
+}  // namespace coppice::cuda

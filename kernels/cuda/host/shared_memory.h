@@ -14,7 +14,8 @@
 #include <cstring>
 #include <type_traits>
 
-namespace coppice::cuda::inline emulated {
+namespace coppice::cuda {
+inline namespace emulated {
 namespace emulator {
 
 struct SharedCell {
@@ -127,7 +128,8 @@ Shared<T> dynamic_shared() {
 }
 
 }  // namespace emulator
-}  // namespace coppice::cuda::inline emulated
+}  // namespace emulated
+}  // namespace coppice::cuda
 
 #define COPPICE_SHARED(T, name, count)    \
   static const char name##_site = 0;      \

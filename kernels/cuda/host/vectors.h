@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-namespace coppice::cuda::inline emulated {
+namespace coppice::cuda {
+inline namespace emulated {
 
 struct dim3 {
   uint32_t x = 1, y = 1, z = 1;
@@ -48,4 +49,5 @@ inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
 
-}  // namespace coppice::cuda::inline emulated
+}  // namespace emulated
+}  // namespace coppice::cuda
