@@ -139,6 +139,7 @@ void KVCache::release_behind(Sequence& sequence) {
 
 void KVCache::poison_uncommitted() {
   constexpr uint16_t kNan = 0x7e00;
+  backend_->run({});  // moves may still be under way
   // First slot of each page that holds nothing committed.
   std::vector<int> used(static_cast<size_t>(total_pages_), 0);
   for (const Sequence& sequence : sequences_) {

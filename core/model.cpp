@@ -11,7 +11,7 @@
 namespace coppice {
 namespace {
 
-std::vector<float> read_vector(const TensorView& view) {
+std::vector<float> read_values(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.rows * view.cols));
   for (int64_t row = 0; row < view.rows; ++row) {
     dequantise_row(view, row,
@@ -42,12 +42,16 @@ std::vector<float> rotary_table(float base, int head_dim, int positions,
   return table;
 }
 
-std::unique_ptr<Weight> pack_one(Backend& backend, const TensorView& view) {
-  return backend.pack({&view, 1}, Stacking::concatenated);
+/// Values where ops read them at no cost; empty for none.
+Buffer keep(Backend& backend, const std::vector<float>& values) {
+  if (values.empty()) return {};
+  Buffer kept = backend.allocate(values.size() * sizeof(float));
+  std::copy(values.begin(), values.end(), kept.as<float>());
+  return kept;
 }
 
-const float* or_null(const std::vector<float>& values) {
-  return values.empty() ? nullptr : values.data();
+std::unique_ptr<Weight> pack_one(Backend& backend, const TensorView& view) {
+  return backend.pack({&view, 1}, Stacking::concatenated);
 }
 
 }  // namespace
@@ -60,10 +64,10 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
   if (source.output.data != source.embedding.data) {
     separate_output_ = pack_one(backend, source.output);
   }
-  output_norm_ = read_vector(source.output_norm);
-  const std::vector<float> factors = read_vector(source.rotary_factors);
+  output_norm_ = keep(backend, read_values(source.output_norm));
+  const std::vector<float> factors = read_values(source.rotary_factors);
   for (float base : config_.rotary_bases) {
-    rotary_.push_back(rotary_table(base, config_.head_dim, context_, factors));
+    rotary_.push_back(keep(backend, rotary_table(base, config_.head_dim, context_, factors)));
   }
   for (size_t l = 0; l < source.layers.size(); ++l) {
     const LayerTensors& tensors = source.layers[l];
@@ -73,16 +77,18 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
     layer.output = pack_one(backend, tensors.attention_output);
     layer.gate_up = backend.pack(std::array{tensors.gate, tensors.up}, Stacking::gated);
     layer.down = pack_one(backend, tensors.down);
-    layer.attention_norm = read_vector(tensors.attention_norm);
-    layer.ffn_norm = read_vector(tensors.ffn_norm);
-    layer.post_attention_norm = read_vector(tensors.post_attention_norm);
-    layer.post_ffn_norm = read_vector(tensors.post_ffn_norm);
-    layer.q_norm = read_vector(tensors.q_norm);
-    layer.k_norm = read_vector(tensors.k_norm);
+    layer.attention_norm = keep(backend, read_values(tensors.attention_norm));
+    layer.ffn_norm = keep(backend, read_values(tensors.ffn_norm));
+    layer.post_attention_norm = keep(backend, read_values(tensors.post_attention_norm));
+    layer.post_ffn_norm = keep(backend, read_values(tensors.post_ffn_norm));
+    layer.q_norm = keep(backend, read_values(tensors.q_norm));
+    layer.k_norm = keep(backend, read_values(tensors.k_norm));
+    std::vector<float> qkv_bias;
     for (const TensorView* bias : {&tensors.q_bias, &tensors.k_bias, &tensors.v_bias}) {
-      const std::vector<float> part = read_vector(*bias);
-      layer.qkv_bias.insert(layer.qkv_bias.end(), part.begin(), part.end());
+      const std::vector<float> part = read_values(*bias);
+      qkv_bias.insert(qkv_bias.end(), part.begin(), part.end());
     }
+    layer.qkv_bias = keep(backend, qkv_bias);
     layers_.push_back(std::move(layer));
   }
 }
@@ -111,10 +117,12 @@ Workspace::Workspace(const Model& model, Backend& backend, WorkspaceSize size) :
   block_ = floats(size.rows, config.dim);
   logits_ = floats(size.logit_rows, config.vocabulary);
   taps_ = floats(size.rows, std::max(size.taps, 1) * config.dim);
-  top_logits_ = floats(size.logit_rows, std::max(size.top_k, 1));
-  top_ids_ = floats(size.logit_rows, std::max(size.top_k, 1));
+  // A few numbers for the host to read, wherever the logits are.
+  const size_t top = size_t{4} * std::max(size.logit_rows, 1) * std::max(size.top_k, 1);
+  top_logits_ = allocate_host(top);
+  top_ids_ = allocate_host(top);
   rows_.reserve(static_cast<size_t>(size.rows));
-  ops_.reserve(static_cast<size_t>(model.layers()) * 10 + 8);
+  ops_.reserve(static_cast<size_t>(model.layers()) * 11 + 16);
 }
 
 // Slots and keys of every row. A row whose ancestors stand in the slots right behind the committed
@@ -181,20 +189,21 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSp
   float* read_x = x + static_cast<size_t>(read.first) * dim;
   std::vector<Op>& ops = workspace.ops_;
 
-  // x += [norm](W input): where the architecture has a norm behind the block, through a buffer.
+  // x += [norm](W input): through a buffer where ranks or a norm stand behind the block.
   const auto add_block = [&](const Weight& weight, const float* input, int width,
-                             const std::vector<float>& post_norm) {
+                             const Buffer& post_norm) {
+    const bool shared = config_.ranks > 1, normed = post_norm.bytes > 0;
     Linear product{.weight = &weight, .x = input, .x_stride = width, .rows = read.count};
+    product.accumulate = !shared && !normed;
+    product.y = product.accumulate ? read_x : workspace.block_.as<float>();
     product.y_stride = dim;
-    if (post_norm.empty()) {
-      product.accumulate = true;
-      product.y = read_x;
-      ops.push_back(product);
-    } else {
-      product.y = workspace.block_.as<float>();
-      ops.push_back(product);
+    ops.push_back(product);
+    if (shared) {
+      ops.push_back(AllReduce{product.y, read.count, dim, normed ? nullptr : read_x});
+    }
+    if (normed) {
       ops.push_back(
-          AddNorm{product.y, post_norm.data(), config_.norm_eps, read.count, dim, read_x});
+          AddNorm{product.y, post_norm.as<float>(), config_.norm_eps, read.count, dim, read_x});
     }
   };
 
@@ -202,26 +211,27 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSp
                        .x = x,
                        .x_stride = dim,
                        .rows = rows,
-                       .norm = layer.attention_norm.data(),
+                       .norm = layer.attention_norm.as<float>(),
                        .norm_eps = config_.norm_eps,
-                       .bias = or_null(layer.qkv_bias),
+                       .bias = layer.qkv_bias.as<float>(),
                        .y = workspace.qkv_.as<float>(),
                        .y_stride = qkv_width});
-  ops.push_back(Attention{.qkv = workspace.qkv_.as<float>(),
-                          .rows = rows,
-                          .heads = config_.heads,
-                          .q_norm = or_null(layer.q_norm),
-                          .k_norm = or_null(layer.k_norm),
-                          .norm_eps = config_.norm_eps,
-                          .rotary = rotary_[static_cast<size_t>(layer.kind.rotary_table)].data(),
-                          .style = config_.rotary,
-                          .scale = config_.attention_scale,
-                          .window = layer.kind.window,
-                          .kv = kv,
-                          .row = workspace.rows_.data(),
-                          .tail_slots = workspace.tail_slots_.data(),
-                          .pages = workspace.pages_.data(),
-                          .out = workspace.attention_.as<float>()});
+  ops.push_back(
+      Attention{.qkv = workspace.qkv_.as<float>(),
+                .rows = rows,
+                .heads = config_.heads,
+                .q_norm = layer.q_norm.as<float>(),
+                .k_norm = layer.k_norm.as<float>(),
+                .norm_eps = config_.norm_eps,
+                .rotary = rotary_[static_cast<size_t>(layer.kind.rotary_table)].as<float>(),
+                .style = config_.rotary,
+                .scale = config_.attention_scale,
+                .window = layer.kind.window,
+                .kv = kv,
+                .row = workspace.rows_.data(),
+                .tail_slots = workspace.tail_slots_.data(),
+                .pages = workspace.pages_.data(),
+                .out = workspace.attention_.as<float>()});
   if (read.count == 0) return;
   add_block(*layer.output,
             workspace.attention_.as<float>() + static_cast<size_t>(read.first) * attention_width,
@@ -230,7 +240,7 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSp
                        .x = read_x,
                        .x_stride = dim,
                        .rows = read.count,
-                       .norm = layer.ffn_norm.data(),
+                       .norm = layer.ffn_norm.as<float>(),
                        .norm_eps = config_.norm_eps,
                        .activation = config_.activation,
                        .y = workspace.ffn_.as<float>(),
@@ -285,7 +295,7 @@ ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspac
                          .x_stride = dim,
                          .gather = batch.logit_rows.data(),
                          .rows = logit_rows,
-                         .norm = output_norm_.data(),
+                         .norm = output_norm_.as<float>(),
                          .norm_eps = config_.norm_eps,
                          .y = workspace.logits_.as<float>(),
                          .y_stride = config_.vocabulary});
@@ -293,6 +303,11 @@ ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspac
       ops.push_back(TopK{workspace.logits_.as<float>(), config_.vocabulary, logit_rows,
                          config_.vocabulary, batch.top_k, workspace.top_ids_.as<int32_t>(),
                          workspace.top_logits_.as<float>()});
+    }
+    for (Judge judged : batch.judges) {
+      judged.logits = workspace.logits_.as<float>();
+      judged.logits_stride = config_.vocabulary;
+      ops.push_back(judged);
     }
   }
   backend_->run(ops);

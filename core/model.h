@@ -40,6 +40,7 @@ struct ForwardBatch {
   std::span<const int> tap_layers;      // hidden state after that many layers (0: the embedding)
   std::span<const int> layers;          // run these alone, ascending; empty: all
   int top_k = 0;                        // most likely tokens of every logit row; 0: none
+  std::span<const Judge> judges = {};   // run at the end; the model puts its logits in
 };
 
 /// Views into the workspace, valid until its next use.
@@ -109,8 +110,8 @@ class Model {
  private:
   struct Layer {
     std::unique_ptr<Weight> qkv, output, gate_up, down;
-    std::vector<float> attention_norm, ffn_norm, post_attention_norm, post_ffn_norm;
-    std::vector<float> q_norm, k_norm, qkv_bias;
+    Buffer attention_norm, ffn_norm, post_attention_norm, post_ffn_norm;  // empty: there is none
+    Buffer q_norm, k_norm, qkv_bias;
     LayerKind kind;
   };
   struct RowSpan {
@@ -126,8 +127,8 @@ class Model {
   int context_ = 0;
   std::unique_ptr<Weight> embedding_;
   std::unique_ptr<Weight> separate_output_;  // null: tied to the embedding
-  std::vector<float> output_norm_;
-  std::vector<std::vector<float>> rotary_;  // one table a base: (context, head_dim/2, 2)
+  Buffer output_norm_;
+  std::vector<Buffer> rotary_;  // one table a base: (context, head_dim/2, 2)
   std::vector<Layer> layers_;
 };
 

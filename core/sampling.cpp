@@ -100,9 +100,25 @@ Sampler::Sampler(const SamplingParams& params, int vocabulary, std::span<const i
                 params.frequency_penalty != 0.0f);
   if (params_.top_k >= vocabulary) params_.top_k = 0;
   filters_ = params_.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f;
+  for (const auto& [token, add] : params_.logit_bias) bias_.push_back({token, add});
   for (const int32_t token : masked) {
     if (token >= 0 && token < vocabulary) masked_.push_back(token);
   }
+}
+
+void Sampler::describe(std::span<const int32_t> history, Judge& op) const {
+  op.vocabulary = vocabulary_;
+  op.filters = {inverse_temperature_, params_.top_k, params_.top_p, params_.min_p};
+  op.penalties = {params_.repetition_penalty, params_.presence_penalty, params_.frequency_penalty};
+  op.window = penalises_ ? params_.penalty_window : 0;
+  const auto seen = history.last(std::min(history.size(), static_cast<size_t>(op.window)));
+  op.history = seen.data();
+  op.history_count = static_cast<int>(seen.size());
+  op.bias = bias_.data();
+  op.biases = static_cast<int>(bias_.size());
+  op.masked = masked_.data();
+  op.masks = static_cast<int>(masked_.size());
+  op.key = noise_key();
 }
 
 int32_t Sampler::argmax(std::span<const float> logits, TokenContext context) {
@@ -220,10 +236,10 @@ int32_t Sampler::draw_draft(std::span<const float> q, int root_position, int dep
 std::span<const float> Sampler::scores(std::span<const float> logits, TokenContext context) {
   COPPICE_CHECK(logits.size() >= static_cast<size_t>(vocabulary_));
   const std::span<const float> real = logits.first(static_cast<size_t>(vocabulary_));
-  if (!penalises_ && params_.logit_bias.empty() && masked_.empty()) return real;
+  if (!penalises_ && bias_.empty() && masked_.empty()) return real;
   row_.assign(real.begin(), real.end());
   if (penalises_) apply_penalties(context);
-  for (const auto& [token, bias] : params_.logit_bias) row_[static_cast<size_t>(token)] += bias;
+  for (const JudgeBias& bias : bias_) row_[static_cast<size_t>(bias.token)] += bias.add;
   for (const int32_t token : masked_) row_[static_cast<size_t>(token)] = kForbidden;
   return row_;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/shared/noise.h"
 
 namespace coppice {
@@ -66,6 +67,9 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
   int vocabulary() const { return vocabulary_; }
   NoiseKey noise_key() const { return {params_.seed, params_.request}; }
+  /// Fills in the warps, the noise's key and the masks; they stay this object's. Penalties look at
+  /// `history`, which ends with node 0's token and outlives the op.
+  void describe(std::span<const int32_t> history, Judge& op) const;
   /// The logits of the real tokens after masks, penalties and bias, before any filter; valid until
   /// the next call, and as long as `logits`.
   std::span<const float> scores(std::span<const float> logits, TokenContext context);
@@ -106,6 +110,7 @@ class Sampler {
   bool penalises_ = false;
   bool filters_ = false;  // some of top-k, top-p, min-p is on
   std::vector<int32_t> masked_;
+  std::vector<JudgeBias> bias_;
   std::vector<float> row_;       // scores(), where they differ from the logits
   std::vector<int32_t> window_;  // tokens that penalties look at, sorted
   std::vector<double> weight_;   // by token id

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "core/options.h"
 #include "core/sampling.h"
 #include "core/token_tree.h"
+#include "kernels/backend.h"
 
 namespace coppice {
 
@@ -123,12 +125,15 @@ struct RuleEntry {
   std::string_view summary;
   std::vector<OptionDoc> (*describe)();
   std::unique_ptr<AcceptanceRule> (*make)(const OptionMap& options);
+  std::optional<Judge::Rule> walk = {};  // where a backend can judge by it
 };
 
 std::span<const RuleEntry> rules();
 std::span<const std::string_view> rule_names();
 /// Throws Error naming the rules there are.
 const RuleEntry& find_rule(std::string_view name);
+/// What a backend is asked to do in the rule's place, at a temperature; empty: it cannot.
+std::optional<Judge::Rule> walk_of(const AcceptanceRule& rule, float temperature);
 std::unique_ptr<AcceptanceRule> make_rule(std::string_view name, const OptionMap& options = {});
 
 }  // namespace coppice

@@ -101,6 +101,7 @@ bool Engine::step() {
   ForwardBatch batch = packed_.batch();
   batch.tap_layers = needs_.tap_layers;
   batch.top_k = batch.logit_rows.empty() ? 0 : needs_.top_k;
+  ask_backend(batch);
   const Clock::time_point packed = Clock::now();
   const ForwardOutput output = parts_.target->forward(batch, *cache_, *workspace_);
   const Clock::time_point verified = Clock::now();
@@ -276,6 +277,23 @@ void Engine::pack() {
   }
 }
 
+// A backend that judges leaves the logits where they are, unless somebody wants to see them.
+void Engine::ask_backend(ForwardBatch& batch) {
+  backend_judge_.clear();
+  if (!parts_.backend->judges() || on_judged) return;
+  for (size_t i = 0; i < in_step_.size(); ++i) {
+    const Sequence& sequence = *in_step_[i];
+    const int index = static_cast<int>(i);
+    if (!sequence.decides || sequence.request.logprobs >= 0) {
+      backend_judge_.skip();
+    } else {
+      backend_judge_.add(*parts_.rule, sequence.sampler, sequence.tree, packed_.node_row(index),
+                         packed_.logit_row(index), sequence.tokens);
+    }
+  }
+  batch.judges = backend_judge_.ops();
+}
+
 void Engine::judge(const ForwardOutput& output) {
   for (size_t i = 0; i < in_step_.size(); ++i) {
     Sequence& sequence = *in_step_[i];
@@ -289,6 +307,10 @@ void Engine::judge(const ForwardOutput& output) {
       node_logits_.push_back(output.logits_of(logit_row[static_cast<size_t>(row)]));
     }
     try {
+      if (backend_judge_.read(index, sequence.verdict)) {
+        append(sequence, output, index);
+        continue;
+      }
       TargetRows target(sequence.sampler, sequence.tree, node_logits_, output.vocabulary,
                         sequence.tokens);
       asked_.clear();
@@ -406,41 +428,6 @@ void Engine::release(Sequence& sequence, Reason reason) {
   if (parts_.drafter != nullptr) parts_.drafter->forget(sequence.kv, reason);
   cache_->close(sequence.kv);
   sequence.kv = -1;
-}
-
-void Engine::cancel(RequestId id) {
-  Sequence& sequence = find(id);
-  if (!sequence.finished()) end(sequence, Finish::cancelled);
-}
-
-void Engine::preempt(RequestId id) {
-  Sequence& sequence = find(id);
-  if (sequence.on_cache()) release(sequence, Reason::preempted);
-}
-
-Sequence& Engine::find(RequestId id) const {
-  const auto found = std::find_if(sequences_.begin(), sequences_.end(),
-                                  [&](const auto& s) { return s->id == id; });
-  COPPICE_CHECK(found != sequences_.end());
-  return **found;
-}
-
-const Answer& Engine::answer(RequestId id) const {
-  return find(id).answer;
-}
-
-Answer Engine::take(RequestId id) {
-  Sequence& sequence = find(id);
-  COPPICE_CHECK(sequence.finished());
-  Answer answer = std::move(sequence.answer);
-  std::erase_if(sequences_, [&](const auto& s) { return s->id == id; });
-  return answer;
-}
-
-int Engine::running() const {
-  return static_cast<int>(std::count_if(sequences_.begin(), sequences_.end(), [](const auto& s) {
-    return !s->finished() && s->on_cache();
-  }));
 }
 
 }  // namespace coppice

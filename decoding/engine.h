@@ -22,6 +22,7 @@
 #include "core/step_record.h"
 #include "core/tokenizer.h"
 #include "decoding/acceptance.h"
+#include "decoding/backend_judge.h"
 #include "decoding/budget.h"
 #include "decoding/drafter.h"
 #include "decoding/packed_batch.h"
@@ -120,6 +121,7 @@ class Engine {
   void open_budget();
   void choose();
   void pack();
+  void ask_backend(ForwardBatch& batch);
   void judge(const ForwardOutput& output);
   void append(Sequence& sequence, const ForwardOutput& output, int index);
   void commit_and_observe(const ForwardOutput& output);
@@ -141,6 +143,7 @@ class Engine {
   std::vector<DraftJob> jobs_;
   std::vector<BudgetedTree> budgeted_;  // by in_step_; empty: no budget weighs this step
   std::vector<Observation> observations_;
+  BackendJudge backend_judge_;
   std::vector<const float*> node_logits_;
   std::vector<Question> asked_;
   PackedBatch packed_;

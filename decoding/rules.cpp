@@ -78,7 +78,8 @@ class Rejection : public AcceptanceRule {
     const size_t vocabulary = static_cast<size_t>(target.vocabulary());
     verdict.scratch.resize(2 * vocabulary);
     const RejectionScratch scratch{verdict.scratch.data(), verdict.scratch.data() + vocabulary};
-    verdict.token = rejection_walk(WalkedTree{tree}, target, target, scratch, verdict.path);
+    LoneTeam team;
+    verdict.token = rejection_walk(team, WalkedTree{tree}, target, target, scratch, verdict.path);
   }
 };
 
@@ -182,15 +183,15 @@ std::unique_ptr<AcceptanceRule> make(const OptionMap& options) {
   }
 }
 
-// Columns: name, paper, summary, options, maker.
+// Columns: name, paper, summary, options, maker, walk of a backend.
 constexpr RuleEntry kRules[] = {
     {"greedy", "-", "the target's most likely token, or none", describe_options<NoOptions>,
-     make<NoOptions, Greedy>},
+     make<NoOptions, Greedy>, Judge::Rule::greedy},
     {"coupled", "Daliri 2024", "the draw that the target makes by the position's own noise",
-     describe_options<NoOptions>, make<NoOptions, Coupled>},
+     describe_options<NoOptions>, make<NoOptions, Coupled>, Judge::Rule::coupled},
     {"rejection", "Leviathan 2023, Chen 2023, Miao 2024, Chen 2024",
      "accepted by p / q, or replaced from what is left", describe_options<NoOptions>,
-     make<NoOptions, Rejection>},
+     make<NoOptions, Rejection>, Judge::Rule::rejection},
     {"typical", "Cai 2024", "every token that is not too unlikely for the target's entropy",
      describe_options<TypicalOptions>, make<TypicalOptions, Typical>},
     {"threshold", "Xia 2023, Stern 2018", "every token near enough to the target's first",
@@ -226,6 +227,13 @@ const RuleEntry& find_rule(std::string_view name) {
     throw Error("rule {} does not exist{}", quote(name), suggest_word(name, kRuleNames));
   }
   return kRules[at - kRuleNames.begin()];
+}
+
+std::optional<Judge::Rule> walk_of(const AcceptanceRule& rule, float temperature) {
+  const auto at = std::find(kRuleNames.begin(), kRuleNames.end(), rule.name());
+  if (at == kRuleNames.end()) return std::nullopt;
+  const std::optional<Judge::Rule> walk = kRules[at - kRuleNames.begin()].walk;
+  return walk && temperature == 0.0f ? Judge::Rule::greedy : walk;
 }
 
 std::unique_ptr<AcceptanceRule> make_rule(std::string_view name, const OptionMap& options) {

@@ -11,6 +11,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/reference/reference.h"
 
 namespace coppice {
@@ -43,7 +44,13 @@ Buffer allocate_host(size_t bytes) {
 }
 
 std::span<const BackendEntry> backends() {
-  static const BackendEntry entries[] = {cpu_entry(), reference_entry()};
+  static const BackendEntry entries[] = {
+    cpu_entry(),
+    reference_entry(),
+#if defined(COPPICE_WITH_CUDA)
+    cuda_entry(),
+#endif
+  };
   return entries;
 }
 
@@ -52,10 +59,12 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const auto entry = std::find_if(all.begin(), all.end(),
                                   [&](const BackendEntry& e) { return e.name == options.name; });
   if (entry == all.end()) {
-    throw Error("backend '{}': not in this build; choose one of: {}", options.name,
-                fmt::join(names(), ", "));
+    throw Error("backend '{}': not in this build; choose one of: {}{}", options.name,
+                fmt::join(names(), ", "),
+                options.name == "cuda" ? "; cuda is built with -DCOPPICE_CUDA=ON" : "");
   }
   const auto targets = entry->targets();
+  if (targets.empty()) return entry->make(options);  // which says why there are none
   if (!options.target.empty() &&
       std::find(targets.begin(), targets.end(), options.target) == targets.end()) {
     throw Error("backend '{}': no dispatch target '{}' on this machine; choose one of: {}",

@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
+#include "kernels/shared/noise.h"
+#include "kernels/shared/warp.h"
 
 namespace coppice {
 
@@ -158,7 +160,74 @@ struct TopK {
   float* value = nullptr;    // (rows, k)
 };
 
-using Op = std::variant<Embed, Linear, AddNorm, Copy, Attention, MoveKv, TopK>;
+/// A node of a drafted tree, as Judge reads one; core/token_tree.h says what the fields mean.
+struct JudgeNode {
+  int32_t token = 0;
+  int32_t parent = -1;
+  int32_t depth = 0;
+  int32_t first_child = -1;
+  int32_t next_sibling = -1;
+  int32_t logit_row = 0;
+  int32_t proposal = -1;  // -1: a point mass
+  int32_t verify = 1;
+};
+
+/// A distribution that tokens were drawn from.
+struct JudgeProposal {
+  int32_t first = 0;      // of its probabilities in Judge::q
+  int32_t first_id = -1;  // of its tokens in Judge::q_ids; -1: entry e is token e
+  int32_t count = 0;
+  int32_t without_replacement = 0;
+};
+
+struct JudgeBias {
+  int32_t token = 0;
+  float add = 0.0f;  // -infinity forbids the token
+};
+
+/// Warps the logits of a tree's nodes and walks the tree by a rule of kernels/shared/walk.h, with
+/// noise by its address: what core's Sampler and decoding's rules do, and the same bits. For
+/// backends whose logits the host is slow to read.
+struct Judge {
+  enum class Rule { greedy, coupled, rejection };
+  Rule rule = Rule::greedy;       // greedy at temperature 0
+  const float* logits = nullptr;  // rows with stride logits_stride
+  int logits_stride = 0;
+  int vocabulary = 0;               // tokens that can be drawn
+  const JudgeNode* node = nullptr;  // (nodes)
+  int nodes = 0;
+  const JudgeProposal* proposal = nullptr;  // (proposals)
+  int proposals = 0;
+  const float* q = nullptr;
+  const int32_t* q_ids = nullptr;
+  int q_values = 0;
+  int q_tokens = 0;
+  Filters filters;
+  Penalties penalties;
+  const int32_t* history = nullptr;  // (history_count) the last certain tokens, node 0's included
+  int history_count = 0;
+  int window = 0;  // tokens of history and path that penalties look at; 0: there are none
+  const JudgeBias* bias = nullptr;  // (biases), each token once; added before masked ones are cut
+  int biases = 0;
+  const int32_t* masked = nullptr;  // (masks) never drawn
+  int masks = 0;
+  NoiseKey key;
+  int root_position = 0;  // of node 0
+  /// (nodes + 1): accepted nodes, the token that follows them, then these nodes from depth 1 down.
+  /// verdict[0] = -1: a row that was asked for holds NaN or +infinity, or leaves no token.
+  int32_t* verdict = nullptr;
+};
+
+/// y = the sum of y over all ranks of a tensor-parallel group, in rank order; added to x where
+/// there is one. A backend alone is a group of one. Source: Shoeybi et al. 2019 (Megatron-LM).
+struct AllReduce {
+  float* y = nullptr;  // (rows, dim)
+  int rows = 0;
+  int dim = 0;
+  float* x = nullptr;  // (rows, dim) or null
+};
+
+using Op = std::variant<Embed, Linear, AddNorm, Copy, Attention, MoveKv, TopK, Judge, AllReduce>;
 
 /// Memory that ops read and write; 64-byte aligned, zeroed. Freed with the object.
 struct Buffer {
@@ -179,9 +248,13 @@ class Backend {
   /// Copies the parts into this backend's layout; the views may be unmapped afterwards.
   virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) = 0;
   virtual Buffer allocate(size_t bytes) = 0;
-  /// Runs the ops in order; returns when their results can be read. Allocates nothing in steady
-  /// use.
+  /// Runs the ops in order; returns when their results can be read: K and V moved by a list that
+  /// ends with MoveKv by the next list, an empty one included. Allocates nothing in steady use.
+  /// Pointers are best from allocate(); a backend with memory of its own copies what stands
+  /// elsewhere, so tables of a step and small results may, weights of norms should not.
   virtual void run(std::span<const Op> ops) = 0;
+  /// A Judge in the list costs less than handing its logits to the host.
+  virtual bool judges() const { return false; }
 };
 
 struct BackendOptions {

@@ -34,8 +34,8 @@ uint64_t softmax_weights(const float* HWY_RESTRICT x, int n, float max, double i
     const auto exponent = hn::Sub(shifted, magic);
     const auto r = hn::NegMulAdd(exponent, hn::Set(d, kLn2Low),
                                  hn::NegMulAdd(exponent, hn::Set(d, kLn2High), y));
-    auto q = hn::Set(d, kExpPolynomial[9]);
-    for (int j = 8; j >= 0; --j) q = hn::MulAdd(q, r, hn::Set(d, kExpPolynomial[j]));
+    auto q = hn::Set(d, exp_coefficient(9));
+    for (int j = 8; j >= 0; --j) q = hn::MulAdd(q, r, hn::Set(d, exp_coefficient(j)));
     const auto mantissa = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0));
     const auto power = hn::Add(hn::ShiftLeft<52>(hn::BitCast(du, shifted)), hn::Set(du, kOneBits));
     const auto w = hn::IfThenElseZero(hn::Ge(y, hn::Set(d, kExpUnderflow)),

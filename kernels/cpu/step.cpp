@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/products.h"
+#include "kernels/shared/judge.h"
 
 namespace coppice::cpu {
 namespace {
@@ -55,6 +56,19 @@ void Step::run(const TopK& op) {
   share(op.rows, [&](int r) {
     kernels_.vocabulary.top_k(row_of(op.x, r, op.x_stride), op.cols, op.k,
                               row_of(op.index, r, op.k), row_of(op.value, r, op.k));
+  });
+}
+
+void Step::run(const Judge& op) {
+  share(1, [&](int) { judge(op); });
+}
+
+void Step::run(const AllReduce& op) {
+  if (op.x == nullptr) return;
+  share(op.rows, [&](int r) {
+    float* x = row_of(op.x, r, op.dim);
+    const float* y = row_of(op.y, r, op.dim);
+    for (int i = 0; i < op.dim; ++i) x[i] += y[i];
   });
 }
 

@@ -40,6 +40,8 @@ class Step {
   void run(const Attention& op);
   void run(const MoveKv& op);
   void run(const TopK& op);
+  void run(const Judge& op);
+  void run(const AllReduce& op);
 
   void quantise(const Linear& op, int row, int first_block, int last_block, const Activations& to);
   void multiply(const Linear& op, const Activations& x);

@@ -29,7 +29,8 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// The first device. Throws Error, one line, where there is none that this build can use.
+/// The device that this thread has chosen, else the first. Throws Error, one line, where it is none
+/// that this build can use.
 cudaDeviceProp usable_device() {
   int driver = 0, runtime = 0, count = 0;
   check(cudaDriverGetVersion(&driver), "asking for the driver's version");
@@ -47,8 +48,10 @@ cudaDeviceProp usable_device() {
     throw Error("backend {}: the driver finds no device; use --backend cpu", kName);
   }
   check(status, "counting devices");
+  int chosen = 0;
   cudaDeviceProp device;
-  check(cudaGetDeviceProperties(&device, 0), "asking for the device's properties");
+  check(cudaGetDevice(&chosen), "asking which device is chosen");
+  check(cudaGetDeviceProperties(&device, chosen), "asking for the device's properties");
   if (device.major < kLeastMajor) {
     throw Error("backend {}: {} has compute capability {}.{}; this needs {}.0 or later", kName,
                 device.name, device.major, device.minor, kLeastMajor);
@@ -56,7 +59,6 @@ cudaDeviceProp usable_device() {
   if (device.managedMemory == 0) {
     throw Error("backend {}: {} has no managed memory; use --backend cpu", kName, device.name);
   }
-  check(cudaSetDevice(0), "choosing the device");
   return device;
 }
 
@@ -73,9 +75,10 @@ class OwnStream {
 
 class CudaBackend : public Backend {
  public:
-  explicit CudaBackend(bool exact)
+  CudaBackend(bool exact, std::unique_ptr<Communicator> group)
       : device_(usable_device()),
         exact_(exact),
+        group_(std::move(group)),
         shared_(std::make_shared<SharedMemory>()),
         staging_(shared_) {
     check(cudaRuntimeGetVersion(&runtime_), "asking for the runtime's version");
@@ -83,8 +86,11 @@ class CudaBackend : public Backend {
   ~CudaBackend() override { static_cast<void>(cudaStreamSynchronize(stream_.get())); }
 
   std::string describe() const override {
-    return fmt::format("{} {}, {} (sm_{}{}), CUDA {}", kName, exact_ ? kExact : kFast, device_.name,
-                       device_.major, device_.minor, version_text(runtime_));
+    std::string text =
+        fmt::format("{} {}, {} (sm_{}{}), CUDA {}", kName, exact_ ? kExact : kFast, device_.name,
+                    device_.major, device_.minor, version_text(runtime_));
+    if (group_) text += fmt::format(", rank {} of {}", group_->rank(), group_->ranks());
+    return text;
   }
 
   std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
@@ -132,6 +138,8 @@ class CudaBackend : public Backend {
     staging_.hand_out();
   }
 
+  bool judges() const override { return true; }
+
  private:
   void wait() {
     check(cudaStreamSynchronize(stream_.get()), "running a step");
@@ -161,6 +169,10 @@ class CudaBackend : public Backend {
         bytes = std::max(bytes, scratch_bytes(*attention, most_keys));
       } else if (const auto* top = std::get_if<TopK>(&op)) {
         bytes = std::max(bytes, scratch_bytes(*top));
+      } else if (const auto* judged = std::get_if<Judge>(&op)) {
+        bytes = std::max(bytes, scratch_bytes(*judged));
+      } else if (const auto* sum = std::get_if<AllReduce>(&op)) {
+        bytes = std::max(bytes, scratch_bytes(*sum, group_ ? group_->ranks() : 1));
       }
     }
     if (bytes <= scratch_.bytes()) return;
@@ -174,8 +186,13 @@ class CudaBackend : public Backend {
     for (const Op& op : ops_) {
       std::visit(
           [&](const auto& each) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(each)>, Attention>) {
+            using Each = std::decay_t<decltype(each)>;
+            if constexpr (std::is_same_v<Each, Attention>) {
               launch(each, most_keys, site);
+            } else if constexpr (std::is_same_v<Each, Judge>) {
+              launch(each, staging_.resident(each), site);
+            } else if constexpr (std::is_same_v<Each, AllReduce>) {
+              launch(each, group_.get(), site);
             } else {
               launch(each, site);
             }
@@ -188,6 +205,7 @@ class CudaBackend : public Backend {
   int runtime_ = 0;
   bool exact_;
   std::shared_ptr<void> blas_ = exact_ ? nullptr : make_blas();
+  std::unique_ptr<Communicator> group_;  // null: one device
   OwnStream stream_;
   std::shared_ptr<SharedMemory> shared_;
   Staging staging_;
@@ -208,7 +226,7 @@ std::vector<std::string_view> usable_targets() {
 }
 
 std::unique_ptr<Backend> make(const BackendOptions& options) {
-  return std::make_unique<CudaBackend>(options.target != kFast);
+  return std::make_unique<CudaBackend>(options.target != kFast, nullptr);
 }
 
 BackendEntry entry() {
@@ -216,6 +234,12 @@ BackendEntry entry() {
 }
 
 }  // namespace
+
+std::unique_ptr<Backend> make_parallel_cuda(const BackendOptions& options,
+                                            std::unique_ptr<Communicator> group) {
+  return std::make_unique<CudaBackend>(options.target != kFast, std::move(group));
+}
+
 }  // namespace COPPICE_CUDA_BUILD
 }  // namespace coppice::cuda
 

@@ -16,7 +16,7 @@ namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
 
 /// Values from the first of `rows` rows to the end of the last.
-inline size_t extent(int rows, int stride, int width) {
+inline size_t strided(int rows, int stride, int width) {
   return rows > 0 ? static_cast<size_t>(rows - 1) * stride + width : 0;
 }
 
@@ -70,7 +70,7 @@ void visit_fields(Linear& op, V& v) {
     return *std::max_element(op.gather, op.gather + op.rows) + 1;
   };
   v.value(op.weight);
-  v.in(op.x, [&] { return extent(source_rows(), op.x_stride, inputs); });
+  v.in(op.x, [&] { return strided(source_rows(), op.x_stride, inputs); });
   v.value(op.x_stride);
   v.in(op.gather, [&] { return static_cast<size_t>(op.rows); });
   v.value(op.rows);
@@ -79,7 +79,7 @@ void visit_fields(Linear& op, V& v) {
   v.in(op.bias, [&] { return static_cast<size_t>(outputs); });
   v.value(op.activation);
   v.value(op.accumulate);
-  v.in_out(op.y, [&] { return extent(op.rows, op.y_stride, outputs); });
+  v.in_out(op.y, [&] { return strided(op.rows, op.y_stride, outputs); });
   v.value(op.y_stride);
 }
 
@@ -96,11 +96,11 @@ void visit_fields(AddNorm& op, V& v) {
 
 template <class V>
 void visit_fields(Copy& op, V& v) {
-  v.in(op.x, [&] { return extent(op.rows, op.x_stride, op.dim); });
+  v.in(op.x, [&] { return strided(op.rows, op.x_stride, op.dim); });
   v.value(op.x_stride);
   v.value(op.rows);
   v.value(op.dim);
-  v.in_out(op.out, [&] { return extent(op.rows, op.out_stride, op.dim); });
+  v.in_out(op.out, [&] { return strided(op.rows, op.out_stride, op.dim); });
   v.value(op.out_stride);
 }
 
@@ -142,13 +142,46 @@ void visit_fields(MoveKv& op, V& v) {
 template <class V>
 void visit_fields(TopK& op, V& v) {
   const size_t found = static_cast<size_t>(op.rows) * op.k;
-  v.in(op.x, [&] { return extent(op.rows, op.x_stride, op.cols); });
+  v.in(op.x, [&] { return strided(op.rows, op.x_stride, op.cols); });
   v.value(op.x_stride);
   v.value(op.rows);
   v.value(op.cols);
   v.value(op.k);
   v.out(op.index, [&] { return found; });
   v.out(op.value, [&] { return found; });
+}
+
+// What changes from step to step is read from the op's copy on the device, and is not visited.
+template <class V>
+void visit_fields(Judge& op, V& v) {
+  const auto count = [](int values) { return [values] { return static_cast<size_t>(values); }; };
+  const auto last_row = [&] {
+    int last = 0;
+    for (int n = 0; n < op.nodes; ++n) last = std::max(last, op.node[n].logit_row);
+    return last;
+  };
+  v.value(op.rule);
+  v.in(op.logits, [&] { return strided(last_row() + 1, op.logits_stride, op.vocabulary); });
+  v.value(op.logits_stride);
+  v.value(op.vocabulary);
+  v.in(op.node, count(op.nodes));
+  v.value(op.nodes);
+  v.in(op.proposal, count(op.proposals));
+  v.in(op.q, count(op.q_values));
+  v.in(op.q_ids, count(op.q_tokens));
+  v.in(op.history, count(op.history_count));
+  v.in(op.bias, count(op.biases));
+  v.in(op.masked, count(op.masks));
+  v.out(op.verdict, count(op.nodes + 1));
+}
+
+template <class V>
+void visit_fields(AllReduce& op, V& v) {
+  const auto values = [&] { return static_cast<size_t>(op.rows) * op.dim; };
+  v.in_out(op.y, values);
+  v.value(op.rows);
+  v.value(op.dim);
+  v.in_out(op.x, values);
 }
 
 template <class V>

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/communicator.h"
 #include "kernels/cuda/runtime.h"
 
 namespace coppice::cuda {
@@ -34,6 +35,8 @@ std::unique_ptr<Weight> pack_weight(std::span<const TensorView> parts, Stacking 
 size_t scratch_bytes(const Linear& op, bool exact);
 size_t scratch_bytes(const Attention& op, int most_keys);
 size_t scratch_bytes(const TopK& op);
+size_t scratch_bytes(const Judge& op);
+size_t scratch_bytes(const AllReduce& op, int ranks);
 
 void launch(const Embed& op, const LaunchSite& at);
 /// Norm and quantisation of the rows, the product, bias, activation and the residual sum.
@@ -45,6 +48,11 @@ void launch(const Attention& op, int most_keys, const LaunchSite& at);
 /// The moves happen in the order given, as backend.h says.
 void launch(const MoveKv& op, const LaunchSite& at);
 void launch(const TopK& op, const LaunchSite& at);
+/// `resident` is the op itself in device memory: positions and noise change from step to step, and
+/// a graph keeps its kernels' arguments.
+void launch(const Judge& op, const Judge* resident, const LaunchSite& at);
+/// `group` null: this device alone.
+void launch(const AllReduce& op, Communicator* group, const LaunchSite& at);
 
 /// Throws the Error for heads that no attention kernel is made for.
 [[noreturn]] void refuse_head_size(int head_dim);

@@ -71,14 +71,10 @@ struct Staging::Patcher {
 
   template <class T>
   void put(T*& pointer) {
-    const auto* begin = reinterpret_cast<const std::byte*>(pointer);
-    const auto& regions = staging.regions_;
-    auto region = std::upper_bound(regions.begin(), regions.end(), begin,
-                                   [](const std::byte* p, const Region& r) { return p < r.begin; });
-    // What is in no region is shared, or nothing of it is touched.
-    if (region == regions.begin() || begin >= (--region)->end) return;
-    pointer =
-        reinterpret_cast<T*>(staging.device_.data() + region->offset + (begin - region->begin));
+    const auto* host = reinterpret_cast<const std::byte*>(pointer);
+    if (pointer == nullptr || staging.is_shared(host)) return;
+    // Null where nothing is touched: a stray address would make every list a new one.
+    pointer = reinterpret_cast<T*>(staging.device_address(host));
   }
   template <class T, class Count>
   void in(const T*& pointer, const Count&) {
@@ -95,6 +91,18 @@ struct Staging::Patcher {
   template <class T>
   void value(const T&) {}
 };
+
+/// Null for what is in no region.
+std::byte* Staging::device_address(const std::byte* host) const {
+  auto region = std::upper_bound(regions_.begin(), regions_.end(), host,
+                                 [](const std::byte* p, const Region& r) { return p < r.begin; });
+  if (region == regions_.begin() || host >= (--region)->end) return nullptr;
+  return device_.data() + region->offset + (host - region->begin);
+}
+
+const Judge* Staging::resident(const Judge& op) const {
+  return reinterpret_cast<const Judge*>(device_address(reinterpret_cast<const std::byte*>(&op)));
+}
 
 bool Staging::is_shared(const std::byte* begin) const {
   const auto address = reinterpret_cast<uintptr_t>(begin);
@@ -123,7 +131,13 @@ void Staging::join() {
 void Staging::place(std::span<Op> ops) {
   regions_.clear();
   Collector collector{*this};
-  for (Op& op : ops) visit_fields(op, collector);
+  for (Op& op : ops) {
+    visit_fields(op, collector);
+    if (const auto* judge = std::get_if<Judge>(&op)) {
+      collector.add(
+          judge, [] { return size_t{1}; }, false);
+    }
+  }
   join();
   size_t offset = 0;
   for (const bool written : {false, true}) {

@@ -38,8 +38,10 @@ class Staging {
   explicit Staging(std::shared_ptr<const SharedMemory> shared) : shared_(std::move(shared)) {}
 
   /// Finds the host memory that the ops touch and puts device addresses in its place. Nothing of an
-  /// earlier list may be under way.
+  /// earlier list may be under way. The ops stay where they are until the upload.
   void place(std::span<Op> ops);
+  /// Where the copy of a Judge among the placed ops is.
+  const Judge* resident(const Judge& op) const;
   void upload(Stream stream);
   void download(Stream stream);
   /// After the download has ended: writes the results where the ops named them.
@@ -59,6 +61,7 @@ class Staging {
 
   void join();
   bool is_shared(const std::byte* begin) const;
+  std::byte* device_address(const std::byte* host) const;
 
   std::shared_ptr<const SharedMemory> shared_;
   std::vector<Region> regions_;

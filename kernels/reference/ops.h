@@ -36,5 +36,7 @@ void run(const Copy& op, Workspace& workspace);
 void run(const Attention& op, Workspace& workspace);
 void run(const MoveKv& op, Workspace& workspace);
 void run(const TopK& op, Workspace& workspace);
+void run(const Judge& op, Workspace& workspace);
+void run(const AllReduce& op, Workspace& workspace);
 
 }  // namespace coppice::reference

@@ -8,6 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/reference/ops.h"
+#include "kernels/shared/judge.h"
 
 namespace coppice::reference {
 
@@ -81,6 +82,16 @@ void run(const TopK& op, Workspace& workspace) {
       op.value[static_cast<size_t>(r) * op.k + i] = x[order[i]];
     }
   });
+}
+
+void run(const Judge& op, Workspace&) {
+  judge(op);
+}
+
+void run(const AllReduce& op, Workspace&) {
+  if (op.x == nullptr) return;
+  const size_t values = static_cast<size_t>(op.rows) * op.dim;
+  for (size_t i = 0; i < values; ++i) op.x[i] += op.y[i];
 }
 
 }  // namespace coppice::reference

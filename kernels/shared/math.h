@@ -34,9 +34,12 @@ inline constexpr uint64_t kMantissaMask = 0x000fffffffffffffu;
 inline constexpr double kRoundingMagic = 0x1.8p52;
 
 /// (2 atanh(s) / s - 2) / z with z = s^2, for |s| <= 0.172; relative error in log below 2^-57.
-inline constexpr double kLogPolynomial[7] = {
-    0x1.5555555555558p-1, 0x1.9999999995273p-2, 0x1.2492492dfd86cp-2, 0x1.c71c62d5e53e0p-3,
-    0x1.7462b91b8df65p-3, 0x1.39fdcceb4bb45p-3, 0x1.2b5f68a50d903p-3};
+COPPICE_HD constexpr double log_coefficient(int i) {  // a device reads no namespace's arrays
+  constexpr double kCoefficients[7] = {
+      0x1.5555555555558p-1, 0x1.9999999995273p-2, 0x1.2492492dfd86cp-2, 0x1.c71c62d5e53e0p-3,
+      0x1.7462b91b8df65p-3, 0x1.39fdcceb4bb45p-3, 0x1.2b5f68a50d903p-3};
+  return kCoefficients[i];
+}
 
 /// Natural logarithm of a positive, normal, finite x. Error below 1.5 ulp; log_positive(1) == 0.
 COPPICE_HD inline double log_positive(double x) {
@@ -48,18 +51,22 @@ COPPICE_HD inline double log_positive(double x) {
   const double f = m - 1.0;
   const double s = f / (m + 1.0);
   const double z = s * s;
-  double r = kLogPolynomial[6];
-  for (int i = 5; i >= 0; --i) r = std::fma(r, z, kLogPolynomial[i]);
+  double r = log_coefficient(6);
+  for (int i = 5; i >= 0; --i) r = std::fma(r, z, log_coefficient(i));
   // log(m) = 2 atanh(s) = 2 s + s R and 2 s = f - s f.
   const double log_m = std::fma(-s, std::fma(-z, r, f), f);
   return std::fma(exponent, kLn2High, std::fma(exponent, kLn2Low, log_m));
 }
 
 /// (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2; relative error in exp below 2^-56.
-inline constexpr double kExpPolynomial[10] = {
-    0.5000000000000001,     0.16666666666666669,    0.041666666666623824,   0.008333333333330039,
-    0.0013888888917367081,  0.00019841269863171557, 2.4801521057868204e-05, 2.7557268276905696e-06,
-    2.7620201591031547e-07, 2.5100472505694996e-08};
+COPPICE_HD constexpr double exp_coefficient(int i) {
+  constexpr double kCoefficients[10] = {0.5000000000000001,     0.16666666666666669,
+                                        0.041666666666623824,   0.008333333333330039,
+                                        0.0013888888917367081,  0.00019841269863171557,
+                                        2.4801521057868204e-05, 2.7557268276905696e-06,
+                                        2.7620201591031547e-07, 2.5100472505694996e-08};
+  return kCoefficients[i];
+}
 
 /// Below it exp_nonpositive gives 0 rather than a subnormal.
 inline constexpr double kExpUnderflow = -708.0;
@@ -70,8 +77,8 @@ COPPICE_HD inline double exp_nonpositive(double x) {
   const double shifted = std::fma(x, kLog2E, kRoundingMagic);
   const double exponent = shifted - kRoundingMagic;
   const double r = std::fma(-exponent, kLn2Low, std::fma(-exponent, kLn2High, x));
-  double q = kExpPolynomial[9];
-  for (int i = 8; i >= 0; --i) q = std::fma(q, r, kExpPolynomial[i]);
+  double q = exp_coefficient(9);
+  for (int i = 8; i >= 0; --i) q = std::fma(q, r, exp_coefficient(i));
   const double mantissa = std::fma(r * r, q, r) + 1.0;
   // The low bits of `shifted` hold the exponent: shift them to where a double keeps its own.
   return mantissa * double_of((bits_of(shifted) << 52) + kOneBits);

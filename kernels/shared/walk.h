@@ -9,7 +9,8 @@
 // Coins:  accept(probability, node) -> bool; draw(weights, count, total, node, Purpose) -> index.
 // Path:   push_back(node).
 //
-//   int32_t next = rejection_walk(tree, target, coins, scratch, path);
+//   LoneTeam team;
+//   int32_t next = rejection_walk(team, tree, target, coins, scratch, path);
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "kernels/shared/host_device.h"
 #include "kernels/shared/math.h"
 #include "kernels/shared/noise.h"
+#include "kernels/shared/team.h"
 
 namespace coppice {
 
@@ -45,23 +47,9 @@ struct Proposal {
   }
 };
 
-/// Index drawn with probability weight / total by a uniform in [0, 1); never one of weight 0.
-template <class Weights>
-COPPICE_HD int inverse_cdf(const Weights& weights, int count, double total, double uniform) {
-  const double goal = uniform * total;
-  double sum = 0.0;
-  int last = -1;
-  for (int i = 0; i < count; ++i) {
-    if (!(weights[i] > 0)) continue;
-    last = i;
-    sum += static_cast<double>(weights[i]);
-    if (sum > goal) break;
-  }
-  return last;
-}
-
 /// First verify child of `node` that holds `token`, or -1. A repeated sibling's own children are
 /// therefore reached by the rejection walk only.
+COPPICE_ANY_TEAM
 template <class Tree>
 COPPICE_HD int find_child(const Tree& tree, int node, int32_t token) {
   for (int child = tree.first_child(node); child >= 0; child = tree.next_sibling(child)) {
@@ -71,6 +59,7 @@ COPPICE_HD int find_child(const Tree& tree, int node, int32_t token) {
 }
 
 /// Greedy: walk while the target's most probable token is a child.
+COPPICE_ANY_TEAM
 template <class Tree, class Target, class Path>
 COPPICE_HD int32_t greedy_walk(const Tree& tree, Target& target, Path& path) {
   for (int node = 0;;) {
@@ -84,6 +73,7 @@ COPPICE_HD int32_t greedy_walk(const Tree& tree, Target& target, Path& path) {
 /// Coupled: walk while the target's own Gumbel-max draw for that position is a child. The draw
 /// never looks at the tree, so what is emitted is the baseline's text (Daliri et al. 2024, section
 /// 3).
+COPPICE_ANY_TEAM
 template <class Tree, class Target, class Path>
 COPPICE_HD int32_t coupled_walk(const Tree& tree, Target& target, Path& path) {
   for (int node = 0;;) {
@@ -102,24 +92,31 @@ struct RejectionScratch {
 
 namespace walk_detail {
 
-COPPICE_HD inline double sum(const double* x, int count) {
-  double total = 0.0;
-  for (int i = 0; i < count; ++i) total += x[i];
-  return total;
-}
-
 /// proposal = the row of `child` less the tokens of earlier siblings, where those were drawn from
 /// it without replacement (Sequoia 2024, the verification algorithm: D[x] <- 0).
-template <class Tree>
-COPPICE_HD void load_proposal(const Tree& tree, int first, int child, const Proposal& row,
-                              double* proposal) {
-  for (int e = 0; e < row.count; ++e) proposal[e] = static_cast<double>(row.p[e]);
+COPPICE_ANY_TEAM
+template <class Team, class Tree>
+COPPICE_HD void load_proposal(Team& team, const Tree& tree, int first, int child,
+                              const Proposal& row, double* proposal) {
+  team.for_each(row.count, [&](int e) { proposal[e] = static_cast<double>(row.p[e]); });
   if (!row.without_replacement) return;
-  for (int earlier = first; earlier != child; earlier = tree.next_sibling(earlier)) {
-    if (tree.verify(earlier) && tree.proposal(earlier).p == row.p) {
-      proposal[row.entry(tree.token(earlier))] = 0.0;
+  if (team.leads()) {
+    for (int earlier = first; earlier != child; earlier = tree.next_sibling(earlier)) {
+      if (tree.verify(earlier) && tree.proposal(earlier).p == row.p) {
+        proposal[row.entry(tree.token(earlier))] = 0.0;
+      }
     }
   }
+  team.wait();
+}
+
+/// place = 0, between two waits: others may still read it, or are about to.
+COPPICE_ANY_TEAM
+template <class Team>
+COPPICE_HD void clear(Team& team, double& place) {
+  team.wait();
+  if (team.leads()) place = 0.0;
+  team.wait();
 }
 
 }  // namespace walk_detail
@@ -127,16 +124,20 @@ COPPICE_HD void load_proposal(const Tree& tree, int first, int child, const Prop
 /// Rejection: Leviathan 2023 Alg. 1 and Chen 2023 Alg. 2 on chains, SpecInfer Alg. 2 on trees,
 /// Sequoia 2024 without replacement. Exact when every child was drawn from its proposal given the
 /// path, or chosen without chance, independently of its siblings' fate.
-template <class Tree, class Target, class Coins, class Path>
-COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins,
+/// All threads of the team walk alike (kernels/shared/team.h).
+COPPICE_ANY_TEAM
+template <class Team, class Tree, class Target, class Coins, class Path>
+COPPICE_HD int32_t rejection_walk(Team& team, const Tree& tree, Target& target, Coins& coins,
                                   RejectionScratch scratch, Path& path) {
   const int vocabulary = target.vocabulary();
   double* const residual = scratch.residual;
   double* const proposal = scratch.proposal;
   for (int node = 0;;) {
     const auto& p = target.p(node);
-    for (int i = 0; i < vocabulary; ++i) residual[i] = static_cast<double>(p[i]);
-    double total = walk_detail::sum(residual, vocabulary);
+    team.wait();  // some may still be reading what the node before left
+    const auto left = [&](int i) { return residual[i]; };
+    team.for_each(vocabulary, [&](int i) { residual[i] = static_cast<double>(p[i]); });
+    double total = team.sum(vocabulary, left);
 
     Purpose purpose = Purpose::bonus;  // until a child has failed
     const float* loaded = nullptr;
@@ -152,9 +153,9 @@ COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins
       double ratio = residual[token] / total;
       double q_total = 0.0;
       if (row.p != nullptr) {
-        if (row.p != loaded) walk_detail::load_proposal(tree, first, child, row, proposal);
+        if (row.p != loaded) walk_detail::load_proposal(team, tree, first, child, row, proposal);
         loaded = row.p;
-        q_total = walk_detail::sum(proposal, row.count);
+        q_total = team.sum(row.count, [&](int e) { return proposal[e]; });
         const double q = proposal[row.entry(token)] / q_total;
         ratio = ratio < q ? ratio / q : 1.0;
       }
@@ -167,22 +168,24 @@ COPPICE_HD int32_t rejection_walk(const Tree& tree, Target& target, Coins& coins
       // "normalize the residual": p <- norm(max(0, p - q)).
       purpose = Purpose::residual;
       if (row.p == nullptr) {
-        residual[token] = 0.0;  // q is one at the token
-        total = walk_detail::sum(residual, vocabulary);
+        walk_detail::clear(team, residual[token]);  // q is one at the token
+        total = team.sum(vocabulary, left);
         continue;
       }
-      for (int i = 0; i < vocabulary; ++i) residual[i] /= total;
-      for (int e = 0; e < row.count; ++e) {
+      team.wait();
+      team.for_each(vocabulary, [&](int i) { residual[i] /= total; });
+      team.for_each(row.count, [&](int e) {
         double& r = residual[row.token(e)];
         r -= proposal[e] / q_total;
         r = r > 0.0 ? r : 0.0;
-      }
-      total = walk_detail::sum(residual, vocabulary);
+      });
+      total = team.sum(vocabulary, left);
       if (!(total > 0.0)) {  // p and q differ by rounding alone: either is right
-        for (int e = 0; e < row.count; ++e) residual[row.token(e)] = proposal[e];
+        team.for_each(row.count, [&](int e) { residual[row.token(e)] = proposal[e]; });
         total = q_total;
       }
-      if (row.without_replacement) proposal[row.entry(token)] = 0.0;  // Sequoia: D[x] <- 0
+      // Sequoia: D[x] <- 0
+      if (row.without_replacement) walk_detail::clear(team, proposal[row.entry(token)]);
     }
 
     // Leviathan's last step "return one token from M_p": from p itself where no child was judged

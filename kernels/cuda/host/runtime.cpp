@@ -28,7 +28,7 @@ constexpr size_t kAlignment = 256;
 constexpr unsigned char kPoison = 0xff;  // NaN as f16, f32 and bf16, no token as an id
 
 std::unordered_map<void*, size_t>& allocations() {
-  static std::unordered_map<void*, size_t> sizes;
+  thread_local std::unordered_map<void*, size_t> sizes;
   return sizes;
 }
 
@@ -68,7 +68,7 @@ void perform(cudaStream_t stream, std::function<void()> work) {
 namespace coppice::cuda::host {
 
 FakeDevice& fake_device() {
-  static FakeDevice device;
+  thread_local FakeDevice device;
   return device;
 }
 

@@ -85,7 +85,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 namespace coppice::cuda::host {
 
-/// The one device, its faults and what was asked of it. One thread at a time.
+/// A thread's own device, its faults and what was asked of it.
 struct FakeDevice {
   int driver_version = 13000, runtime_version = 13000;
   int devices = 1;
