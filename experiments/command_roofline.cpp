@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "experiments/backend_steps.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/model_files.h"
@@ -15,6 +16,7 @@ namespace {
 
 struct RooflineOptions {
   std::string model, target, device, shape;
+  std::string backend = "cpu";
   int threads = 0;
   std::vector<int> contexts = RooflineRequest().contexts;
   std::vector<int> rows = RooflineRequest().rows;
@@ -31,6 +33,7 @@ struct RooflineOptions {
     v("rows", rows, "rows of a step; 1 is always among them", Range{1, 512});
     v("read_mib", read_mib, "buffers whose reading is timed, in MiB", Range{1, 1 << 16});
     v("rounds", rounds, "times that every figure is measured, in turn", Range{1, 1000});
+    v("backend", backend, "whose steps are timed; with another than cpu a model must be given");
     v("device", device, "predict for this machine instead: h200, h100, a100, rtx4090");
     v("shape", shape,
       "with --device and no model: such as llama-3-8b-bf16, llama-3-70b-4bit; empty: all");
@@ -79,6 +82,12 @@ int roofline_command(Arguments args) {
   request.rows = options.rows;
   request.read_mib = options.read_mib;
   request.rounds = options.rounds;
+  if (options.backend != "cpu") {
+    request.machine.name = options.backend;
+    const nlohmann::ordered_json record = measure_backend_steps(request);
+    fmt::print("{}", options.json ? record.dump() + "\n" : backend_steps_text(record));
+    return 0;
+  }
   const nlohmann::ordered_json record = measure_roofline(request);
   fmt::print("{}", options.json ? record.dump() + "\n" : roofline_text(record));
   return 0;

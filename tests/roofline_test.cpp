@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "experiments/backend_steps.h"
 #include "experiments/commands.h"
 #include "experiments/decoder.h"
 #include "experiments/step_timer.h"
@@ -122,6 +123,20 @@ TEST_F(Roofline, TheMachineAloneNeedsNoModel) {
   const ordered_json record = measure_roofline(request);
   EXPECT_FALSE(record.contains("steps"));
   EXPECT_THAT(roofline_text(record), HasSubstr("cpu scalar"));
+}
+
+TEST_F(Roofline, AnotherBackendsStepsAreTimedBesideItsCopies) {
+  RooflineRequest request{.machine = {.name = "reference", .threads = 1}, .model = path_};
+  request.contexts = {8, 4096};
+  request.rows = {3};
+  request.rounds = 1;
+  const ordered_json record = measure_backend_steps(request);
+  EXPECT_GT(record.at("copy_gb_per_s"), 0.0);
+  ASSERT_EQ(record.at("steps").size(), 2u);
+  EXPECT_EQ(record.at("steps").at(0).at("cost"), 1.0);
+  EXPECT_THAT(backend_steps_text(record), HasSubstr("reference"));
+  request.model.clear();
+  EXPECT_THROW(measure_backend_steps(request), Error);
 }
 
 TEST_F(Roofline, CommandPrintsJsonAndRefusesWhatIsWrong) {
