@@ -30,7 +30,11 @@ struct Sizes {
   static constexpr int kSteps = kHeadDim / 16;                     // of the scores' depth
   static constexpr int kValues = kHeadDim > 128 ? 128 : kHeadDim;  // that one block sums
   static constexpr int kParts = kHeadDim / kValues;                // blocks for one head
-  static constexpr int kVector = kValues % 64 == 0 ? 8 : kValues % 32 == 0 ? 4 : 2;
+  // Values that a lane reads at once, as the head's size and the registers allow.
+  static constexpr int kVector = kHeadDim > 128      ? 4
+                                 : kValues % 64 == 0 ? 8
+                                 : kValues % 32 == 0 ? 4
+                                                     : 2;
   static constexpr int kChunks = kValues / (8 * kVector);
   using Vector =
       std::conditional_t<kVector == 8, uint4, std::conditional_t<kVector == 4, uint2, uint32_t>>;
