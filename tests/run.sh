@@ -46,6 +46,18 @@ run_fuzz_targets() {
   done
 }
 
+# Where nvcc is: the CUDA backend for all devices, and what each of its kernels takes of them.
+check_device_code() {
+  local folder=$root/build/cuda nvcc
+  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2> /dev/null) || return 0
+  say "Compiling the CUDA backend ($nvcc)"
+  CUDACXX=$nvcc cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCOPPICE_CUDA=ON --log-level=NOTICE > /dev/null
+  cmake --build "$folder" --target coppice_cuda -j "$(nproc)" > "$folder/log" 2>&1 ||
+    { tail -n 40 "$folder/log"; exit 1; }
+  python3 "$root/tests/cuda_resources.py" check "$root/kernels/cuda/resources.txt" "$folder"
+}
+
 packages=("${program_packages[@]}" "${test_packages[@]}")
 [ -z "$all" ] || packages+=("${debug_packages[@]}")
 install_packages "${packages[@]}"
@@ -65,5 +77,6 @@ if [ -n "$all" ]; then
   python3 "$root/tests/lessons.py" "$root/build/release/coppice"
   run_tests debug
   run_fuzz_targets
+  check_device_code
 fi
 echo "tests/run.sh: all passed"
