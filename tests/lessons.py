@@ -5,13 +5,14 @@ come in their output, in their order, with anything between them. A command that
 not there is left out, and said so. Every lesson has a config that the program accepts, and three
 exercises.
 """
+import os
 import pathlib
 import re
 import subprocess
 import sys
-import os
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIMIT = 900  # seconds of a command
 LESSONS = ROOT / "experiments" / "lessons"
 BLOCKS = re.compile(r"```sh\n(.*?)```\n```text\n(.*?)```", re.S)
 
@@ -19,9 +20,12 @@ BLOCKS = re.compile(r"```sh\n(.*?)```\n```text\n(.*?)```", re.S)
 def run(program, command):
     folder = program.parent
     environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, timeout=300,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace")
+    try:
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, timeout=LIMIT,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace")
+    except subprocess.TimeoutExpired:
+        return 124, f"not done after {LIMIT} s\n"
     return done.returncode, done.stdout
 
 
