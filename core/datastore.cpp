@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "core/checksum.h"
 #include "kernels/base/error.h"
 
 namespace coppice {
@@ -26,24 +27,6 @@ struct Header {
   uint64_t checksum = 0;  // of what follows the header
 };
 static_assert(sizeof(Header) == kDatastoreHeader);
-
-/// Against accidents, not against attackers: those find every id and place checked.
-class Checksum {
- public:
-  void add(std::span<const std::byte> bytes) {
-    for (size_t at = 0; at < bytes.size(); at += 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
-      hash_ = std::rotl((hash_ ^ word) * 0x9e3779b97f4a7c15u, 29);
-    }
-    hash_ ^= bytes.size();
-  }
-  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  uint64_t value() const { return hash_ ^ hash_ >> 32; }
-
- private:
-  uint64_t hash_ = 0x243f6a8885a308d3u;
-};
 
 }  // namespace
 

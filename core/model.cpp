@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/checksum.h"
 #include "kernels/base/error.h"
 
 namespace coppice {
@@ -21,7 +22,20 @@ std::vector<float> read_values(const TensorView& view) {
   return values;  // empty for a tensor that the architecture lacks
 }
 
-// RoFormer 2021, eq. 15: angle = position * base^(-2i/d), divided by Llama 3's factors where given.
+/// Values where ops read them at no cost; empty for none.
+Buffer keep(Backend& backend, const std::vector<float>& values) {
+  if (values.empty()) return {};
+  Buffer kept = backend.allocate(values.size() * sizeof(float));
+  std::copy(values.begin(), values.end(), kept.as<float>());
+  return kept;
+}
+
+std::unique_ptr<Weight> pack_one(Backend& backend, const TensorView& view) {
+  return backend.pack({&view, 1}, Stacking::concatenated);
+}
+
+}  // namespace
+
 std::vector<float> rotary_table(float base, int head_dim, int positions,
                                 std::span<const float> factors) {
   const int half = head_dim / 2;
@@ -41,20 +55,6 @@ std::vector<float> rotary_table(float base, int head_dim, int positions,
   }
   return table;
 }
-
-/// Values where ops read them at no cost; empty for none.
-Buffer keep(Backend& backend, const std::vector<float>& values) {
-  if (values.empty()) return {};
-  Buffer kept = backend.allocate(values.size() * sizeof(float));
-  std::copy(values.begin(), values.end(), kept.as<float>());
-  return kept;
-}
-
-std::unique_ptr<Weight> pack_one(Backend& backend, const TensorView& view) {
-  return backend.pack({&view, 1}, Stacking::concatenated);
-}
-
-}  // namespace
 
 Model::Model(const ModelSource& source, Backend& backend, int context)
     : config_(source.config),
@@ -91,6 +91,17 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
     layer.qkv_bias = keep(backend, qkv_bias);
     layers_.push_back(std::move(layer));
   }
+  Checksum sum;
+  const auto add_norm = [&](const TensorView& norm) {
+    const std::vector<float> values = read_values(norm);
+    sum.add(std::as_bytes(std::span(values)));
+  };
+  add_norm(source.output_norm);
+  for (const LayerTensors& layer : source.layers) {
+    add_norm(layer.attention_norm);
+    add_norm(layer.ffn_norm);
+  }
+  fingerprint_ = sum.value();
 }
 
 size_t Model::weight_bytes() const {
@@ -121,54 +132,8 @@ Workspace::Workspace(const Model& model, Backend& backend, WorkspaceSize size) :
   const size_t top = size_t{4} * std::max(size.logit_rows, 1) * std::max(size.top_k, 1);
   top_logits_ = allocate_host(top);
   top_ids_ = allocate_host(top);
-  rows_.reserve(static_cast<size_t>(size.rows));
+  placed_.rows.reserve(static_cast<size_t>(size.rows));
   ops_.reserve(static_cast<size_t>(model.layers()) * 11 + 16);
-}
-
-// Slots and keys of every row. A row whose ancestors stand in the slots right behind the committed
-// ones needs no list; any other lists its ancestors' slots from the first that stands elsewhere.
-void Model::place_rows(const ForwardBatch& batch, Workspace& workspace) {
-  workspace.rows_.clear();
-  workspace.tail_slots_.clear();
-  workspace.pages_.clear();
-  for (const SequenceRows& sequence : batch.sequences) {
-    const int written = static_cast<int>(sequence.written.size());
-    const int tail_rows = written + sequence.count;
-    COPPICE_CHECK(sequence.first == static_cast<int>(workspace.rows_.size()));
-    COPPICE_CHECK(KVCache::pages_for(sequence.committed + tail_rows) <=
-                  static_cast<int>(sequence.pages.size()));
-    const auto page_table = static_cast<int32_t>(workspace.pages_.size());
-    workspace.pages_.insert(workspace.pages_.end(), sequence.pages.begin(), sequence.pages.end());
-    workspace.tail_.clear();
-    for (int i = 0; i < tail_rows; ++i) {
-      const int parent = i < written
-                             ? sequence.written[static_cast<size_t>(i)]
-                             : batch.parent[static_cast<size_t>(sequence.first + i - written)];
-      COPPICE_CHECK(parent >= -1 && parent < i);
-      AttentionRow placed;
-      placed.slot = sequence.committed + i;
-      placed.page_table = page_table;
-      placed.tail = static_cast<int32_t>(workspace.tail_slots_.size());
-      placed.prefix = sequence.committed;
-      placed.position = sequence.committed;
-      if (parent >= 0) {
-        const AttentionRow above = workspace.tail_[static_cast<size_t>(parent)];
-        placed.position = above.position + 1;
-        placed.prefix = above.prefix;
-        for (int k = 0; k < above.position + 1 - above.prefix; ++k) {
-          const int32_t slot = workspace.tail_slots_[static_cast<size_t>(above.tail + k)];
-          workspace.tail_slots_.push_back(slot);
-        }
-      }
-      if (placed.slot == placed.position && placed.prefix == placed.position) {
-        placed.prefix = placed.position + 1;
-      } else {
-        workspace.tail_slots_.push_back(placed.slot);
-      }
-      workspace.tail_.push_back(placed);
-      if (i >= written) workspace.rows_.push_back(placed);
-    }
-  }
 }
 
 // The rows that the logits are read from, and those between them.
@@ -228,9 +193,9 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSp
                 .scale = config_.attention_scale,
                 .window = layer.kind.window,
                 .kv = kv,
-                .row = workspace.rows_.data(),
-                .tail_slots = workspace.tail_slots_.data(),
-                .pages = workspace.pages_.data(),
+                .row = workspace.placed_.rows.data(),
+                .tail_slots = workspace.placed_.tail_slots.data(),
+                .pages = workspace.placed_.pages.data(),
                 .out = workspace.attention_.as<float>()});
   if (read.count == 0) return;
   add_block(*layer.output,
@@ -257,9 +222,9 @@ ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspac
                 batch.parent.size() == batch.token.size());
   COPPICE_CHECK(logit_rows <= workspace.size_.logit_rows && taps <= workspace.size_.taps);
   COPPICE_CHECK(batch.top_k <= workspace.size_.top_k);
-  place_rows(batch, workspace);
-  COPPICE_CHECK(static_cast<int>(workspace.rows_.size()) == rows);
-  for (const AttentionRow& row : workspace.rows_) COPPICE_CHECK(row.position < context_);
+  place_rows(batch.parent, batch.sequences, workspace.placed_);
+  COPPICE_CHECK(static_cast<int>(workspace.placed_.rows.size()) == rows);
+  for (const AttentionRow& row : workspace.placed_.rows) COPPICE_CHECK(row.position < context_);
 
   const int dim = config_.dim;
   float* x = workspace.x_.as<float>();

@@ -14,27 +14,13 @@
 
 #include "core/kv_cache.h"
 #include "core/model_source.h"
+#include "core/row_placement.h"
 
 namespace coppice {
 
-/// Rows of one sequence: `count` rows of the batch from `first` on. They follow the rows that
-/// earlier forwards wrote into its tail, so a tree can grow level by level: row i of them (from 0)
-/// is row written.size() + i of the tail and stands in slot committed + written.size() + i. `pages`
-/// is the sequence's page table, its tail reserved.
-struct SequenceRows {
-  int first = 0;
-  int count = 0;
-  int committed = 0;
-  std::span<const int32_t> pages;
-  std::span<const int32_t> written = {};  // parent of each row already in the tail, as below
-};
-
 struct ForwardBatch {
   std::span<const int32_t> token;
-  /// Row of the sequence's tail that each row hangs under, an earlier one; -1: it follows the
-  /// committed tokens. A row's position is the committed count plus its number of ancestors, and it
-  /// attends to the committed tokens, its ancestors and itself.
-  std::span<const int32_t> parent;
+  std::span<const int32_t> parent;  // core/row_placement.h
   std::span<const SequenceRows> sequences;
   std::span<const int32_t> logit_rows;  // batch rows whose logits are wanted
   std::span<const int> tap_layers;      // hidden state after that many layers (0: the embedding)
@@ -71,6 +57,11 @@ struct WorkspaceSize {
 
 class Model;
 
+/// (positions, head_dim/2, 2): cosine and sine of position x base^(-2i/head_dim), the frequency
+/// divided by Llama 3's factors where given (RoFormer 2021, eq. 15).
+std::vector<float> rotary_table(float base, int head_dim, int positions,
+                                std::span<const float> factors);
+
 /// Scratch memory of a forward pass. Allocated once; a forward allocates nothing.
 class Workspace {
  public:
@@ -82,10 +73,7 @@ class Workspace {
   WorkspaceSize size_;
   Buffer x_, qkv_, attention_, ffn_, block_, logits_, taps_, top_logits_;
   Buffer top_ids_;
-  std::vector<AttentionRow> rows_;
-  std::vector<AttentionRow> tail_;  // of the sequence at hand, rows already written included
-  std::vector<int32_t> tail_slots_;
-  std::vector<int32_t> pages_;
+  PlacedRows placed_;
   std::vector<Op> ops_;
 };
 
@@ -101,6 +89,14 @@ class Model {
   int context() const { return context_; }
   size_t weight_bytes() const;
   std::vector<KvShape> kv_shapes() const;
+  /// What heads that read this model's hidden states share with it.
+  const Weight& embedding() const { return *embedding_; }  // (vocabulary, dim)
+  const Weight& output() const { return separate_output_ ? *separate_output_ : *embedding_; }
+  std::span<const float> output_norm() const {
+    return {output_norm_.as<float>(), static_cast<size_t>(config_.dim)};
+  }
+  /// Of the norms, which no quantisation changes: equal for every file of one model.
+  uint64_t fingerprint() const { return fingerprint_; }
 
   /// Writes K and V of every row into the layers `kv_first`.. of `cache`. Throws nothing; a batch
   /// that breaks its contract aborts.
@@ -120,7 +116,6 @@ class Model {
   static RowSpan wanted_rows(const ForwardBatch& batch);
   void add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSpan read,
                      Workspace& workspace) const;
-  static void place_rows(const ForwardBatch& batch, Workspace& workspace);
 
   ModelConfig config_;
   Backend* backend_;
@@ -128,6 +123,7 @@ class Model {
   std::unique_ptr<Weight> embedding_;
   std::unique_ptr<Weight> separate_output_;  // null: tied to the embedding
   Buffer output_norm_;
+  uint64_t fingerprint_ = 0;
   std::vector<Buffer> rotary_;  // one table a base: (context, head_dim/2, 2)
   std::vector<Layer> layers_;
 };

@@ -36,11 +36,7 @@ DraftRunner::Grown& DraftRunner::begin(SeqId sequence, std::span<const int32_t> 
     feed(grown, rest.first(std::min<size_t>(kChunk, rest.size() - 1)));
   }
   const auto trunk = tokens.subspan(grown.fed_.size());
-  grown.root_row_ = static_cast<int>(trunk.size()) - 1;
-  grown.token_.assign(trunk.begin(), trunk.end());
-  grown.parent_.clear();
-  for (int row = 0; row <= grown.root_row_; ++row) grown.parent_.push_back(row - 1);
-  grown.run_rows_ = 0;
+  grown.rows_.begin(trunk);
   // There are pages for every sequence's whole context and a tree behind it.
   auto tail = cache_.reserve(grown.kv_, static_cast<int>(trunk.size()) + most_nodes_);
   COPPICE_CHECK(tail.has_value());
@@ -57,11 +53,12 @@ void DraftRunner::settle(Grown& grown, std::span<const int32_t> tokens) {
   const bool prefix = same.first == grown.fed_.end();
   if (grown.tail_) {
     std::vector<int> kept;
-    for (int row = 0, above = -1; prefix && row < grown.run_rows_; ++row) {
+    for (int row = 0, above = -1; prefix && row < grown.rows_.computed; ++row) {
       if (grown.fed_.size() == certain.size()) break;
       const size_t at = static_cast<size_t>(row);
-      if (grown.parent_[at] != above || grown.token_[at] != certain[grown.fed_.size()]) continue;
-      grown.fed_.push_back(grown.token_[at]);
+      const int32_t token = grown.rows_.token[at];
+      if (grown.rows_.parent[at] != above || token != certain[grown.fed_.size()]) continue;
+      grown.fed_.push_back(token);
       kept.push_back(row);
       above = row;
     }
@@ -84,35 +81,30 @@ void DraftRunner::feed(Grown& grown, std::span<const int32_t> tokens) {
 }
 
 int DraftRunner::add(Grown& grown, int parent_row, int32_t token) {
-  const int rows = static_cast<int>(grown.token_.size());
-  for (int row = parent_row + 1; row < rows; ++row) {
-    const size_t at = static_cast<size_t>(row);
-    if (grown.parent_[at] == parent_row && grown.token_[at] == token) return row;
-  }
-  COPPICE_CHECK(rows < grown.tail_->rows());
-  grown.token_.push_back(token);
-  grown.parent_.push_back(parent_row);
-  return rows;
+  const int row = grown.rows_.add(parent_row, token);
+  COPPICE_CHECK(row < grown.tail_->rows());
+  return row;
 }
 
 void DraftRunner::run(std::span<Grown* const> all) {
   packed_.clear();
   int logit_rows = 0;
   for (Grown* grown : all) {
-    const size_t run = static_cast<size_t>(grown->run_rows_);
-    grown->first_wanted_ = std::max(grown->root_row_, grown->run_rows_);
+    DraftRows& rows = grown->rows_;
+    const auto run = static_cast<size_t>(rows.computed);
+    grown->first_wanted_ = std::max(rows.root(), rows.computed);
     grown->first_logits_ = logit_rows;
-    logit_rows += static_cast<int>(grown->token_.size()) - grown->first_wanted_;
-    packed_.add_rows(std::span(grown->token_).subspan(run), std::span(grown->parent_).subspan(run),
-                     std::span(grown->parent_).first(run), cache_.committed(grown->kv_),
-                     cache_.pages(grown->kv_), grown->first_wanted_ - grown->run_rows_);
-    grown->run_rows_ = static_cast<int>(grown->token_.size());
+    logit_rows += rows.size() - grown->first_wanted_;
+    packed_.add_rows(std::span(rows.token).subspan(run), std::span(rows.parent).subspan(run),
+                     std::span(rows.parent).first(run), cache_.committed(grown->kv_),
+                     cache_.pages(grown->kv_), grown->first_wanted_ - rows.computed);
+    rows.computed = rows.size();
   }
   output_ = model_->forward(packed_.batch(), cache_, workspace_);
 }
 
 std::span<const float> DraftRunner::logits(const Grown& grown, int row) const {
-  COPPICE_CHECK(row >= grown.first_wanted_ && row < grown.run_rows_);
+  COPPICE_CHECK(row >= grown.first_wanted_ && row < grown.rows_.computed);
   return {output_.logits_of(grown.first_logits_ + row - grown.first_wanted_),
           static_cast<size_t>(output_.vocabulary)};
 }

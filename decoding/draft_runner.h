@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/kv_cache.h"
+#include "decoding/draft_rows.h"
 #include "decoding/packed_batch.h"
 
 namespace coppice {
@@ -24,16 +25,14 @@ class DraftRunner {
   /// the rows of the trunk and the tree behind it.
   class Grown {
    public:
-    int root_row() const { return root_row_; }
+    int root_row() const { return rows_.root(); }
 
    private:
     friend class DraftRunner;
     SeqId kv_ = -1;
     std::vector<int32_t> fed_;
     std::optional<KVCache::Tail> tail_;
-    std::vector<int32_t> token_, parent_;  // of the tail's rows
-    int root_row_ = 0;
-    int run_rows_ = 0;      // rows that a forward has computed
+    DraftRows rows_;        // of the tail
     int first_wanted_ = 0;  // of the last forward: the first row with logits,
     int first_logits_ = 0;  // and where these stand in its output
   };

@@ -2,15 +2,11 @@
 #include "drafters/draft_model.h"
 
 #include <algorithm>
-#include <chrono>
 
-#include "decoding/draft_sampling.h"
 #include "kernels/base/error.h"
 
 namespace coppice {
 namespace {
-
-constexpr int kMostNodes = 256;
 
 void require_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
   constexpr const char* kRemedy =
@@ -28,184 +24,39 @@ void require_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
   }
 }
 
-void check(const DraftModelOptions& options) {
-  if (options.acceptance.empty()) throw Error("draft_model: acceptance is empty; give one number");
-  double nodes = 0.0, level = 1.0;
-  for (const int children : options.branching) nodes += level *= children;
-  if (options.branching.empty() || nodes > kMostNodes) {
-    throw Error("draft_model: branching makes a tree of {:.0f} nodes; it must have 1..{}", nodes,
-                kMostNodes);
-  }
-}
-
 }  // namespace
 
-void check_shape_options(const OptionMap& given, const DraftModelOptions& options) {
-  struct Reader {
-    std::string_view option, shapes;
-  };
-  constexpr Reader kReaders[] = {
-      {"draft_length", "chain"},     {"branching", "fixed"}, {"nodes", "dynamic, sequoia"},
-      {"depth", "dynamic, sequoia"}, {"top_k", "dynamic"},   {"acceptance", "sequoia"},
-  };
-  for (const OptionEntry& entry : given) {
-    for (const Reader& reader : kReaders) {
-      if (entry.key != reader.option || reader.shapes.find(options.shape) != reader.shapes.npos) {
-        continue;
-      }
-      throw Error(
-          "{}: '{}' has no effect with shape '{}', only with {}; leave it out, or set shape",
-          entry.place, entry.key, options.shape, reader.shapes);
-    }
-  }
-}
-
 DraftModel::DraftModel(const DraftModelOptions& options, const MethodParts& parts)
-    : options_(options), is_dynamic_(options.shape == "dynamic") {
-  check(options);
+    : growth_(options, "draft_model"),
+      runner_(*parts.draft_model, *parts.backend, parts.sequences, parts.context,
+              growth_.most_rows(), growth_.widest()) {
   require_same_vocabulary(*parts.tokenizer, *parts.draft_tokenizer);
-  int widest = options.top_k;
-  int rows = options.nodes;
-  if (options.shape == "sequoia") {
-    sequoia_ = std::make_unique<SequoiaTrees>(options.acceptance, options.nodes, options.depth);
-    widest = options.nodes;  // another size, another tree: none has more nodes at a depth
-    most_nodes_ = options.nodes;
-  } else if (is_dynamic_) {
-    rows = options.top_k * options.depth;
-    most_nodes_ = options.nodes;
-  } else {
-    shape_ = options.shape == "chain" ? TreeShape::chain(options.draft_length)
-                                      : TreeShape::fixed(options.branching);
-    widest = shape_.widest();
-    rows = most_nodes_ = shape_.nodes();
-  }
-  runner_ = std::make_unique<DraftRunner>(*parts.draft_model, *parts.backend, parts.sequences,
-                                          parts.context, rows, widest);
 }
 
-double DraftModel::Growth::reach() const {
-  double sum = 0.0;
-  for (const Open& one : open) sum += one.reach;
-  return sum;
+// Where the draft model's context ends, one token more can still be drafted behind its last row.
+int DraftModel::room(const DraftJob& job) const {
+  return runner_.context() - static_cast<int>(job.tokens.size()) + 1;
 }
 
-// Decides on the tree before anything is drawn; false: none pays.
-bool DraftModel::starts(const DraftJob& job, Growth& growth) const {
-  // Where the draft model's context ends, one token more can still be drafted behind its last row.
-  const int room = runner_->context() - static_cast<int>(job.tokens.size()) + 1;
-  growth.most_depth = std::min(room, job.tree->most_depth());
-  if (growth.most_depth <= 0 || job.budget == 0) return false;
-  if (is_dynamic_) {
-    growth.most_depth = std::min(growth.most_depth, options_.depth);
-    growth.dynamic.reset();
-    return pace_.pays(job, 1.0, 0);
-  }
-  if (sequoia_ == nullptr) {
-    growth.shape = shape_.cut(job.budget, growth.most_depth);
-    return pace_.pays(job, 1.0, 0);
-  }
-  SequoiaTrees::Size size{job.budget, growth.most_depth};
-  if (job.price != nullptr && !job.price->trial) {
-    const std::span<const double> seconds = job.price->pass_seconds;
-    size.nodes = std::min(size.nodes, static_cast<int>(seconds.size()) - 1);
-    size = sequoia_->best_size([&](int rows) { return seconds[static_cast<size_t>(rows) - 1]; },
-                               pace_.seconds(), size);
-  }
-  growth.shape = sequoia_->shape(size.nodes, size.depth);
-  return growth.shape.nodes() > 0;
+int DraftModel::begin(const DraftJob& job) {
+  const auto at = static_cast<size_t>(job.sequence);
+  if (at >= grown_.size()) grown_.resize(at + 1);
+  grown_[at] = &runner_.begin(job.sequence, job.tokens);
+  return grown_[at]->root_row();
 }
 
-bool DraftModel::goes_on(const Growth& growth) const {
-  if (growth.open.empty()) return false;
-  // Sequoia has weighed the whole tree.
-  return sequoia_ != nullptr || growth.depth == 0 ||
-         pace_.pays(*growth.job, growth.reach(), growth.depth);
+int DraftModel::add(SeqId sequence, int parent_row, int32_t token) {
+  return runner_.add(*grown_[static_cast<size_t>(sequence)], parent_row, token);
 }
 
-void DraftModel::propose(std::span<DraftJob> jobs) {
-  growths_.clear();
-  for (DraftJob& job : jobs) {
-    Growth growth;
-    growth.job = &job;
-    if (!starts(job, growth)) continue;
-    growth.grown = &runner_->begin(job.sequence, job.tokens);
-    growth.open = {{.row = growth.grown->root_row()}};
-    growths_.push_back(std::move(growth));
-  }
-  // Leviathan 2023, Alg. 1, l. 1-3: x_i ~ q_i(x), level by level, for all sequences at once.
-  while (!growths_.empty()) {
-    const auto start = std::chrono::steady_clock::now();
-    std::vector<DraftRunner::Grown*> running;
-    for (const Growth& growth : growths_) running.push_back(growth.grown);
-    runner_->run(running);
-    double follow = 0.0;
-    for (Growth& growth : growths_) {
-      follow += is_dynamic_ ? grow_dynamic(growth) : grow_shape(growth);
-      ++growth.depth;
-    }
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    const double sequences = static_cast<double>(growths_.size());
-    pace_.learn(taken.count() / sequences, follow / sequences);
-    std::erase_if(growths_, [&](const Growth& growth) {
-      const bool ends = !goes_on(growth);
-      if (ends && is_dynamic_) growth.dynamic.rerank(*growth.job->tree);
-      return ends;
-    });
-  }
+void DraftModel::run(std::span<const SeqId> sequences) {
+  running_.clear();
+  for (const SeqId sequence : sequences) running_.push_back(grown_[static_cast<size_t>(sequence)]);
+  runner_.run(running_);
 }
 
-// The shape says how many children each node gets, whatever was drawn (SpecInfer's and Sequoia's
-// trees, and the chain). Returns the part of what was reached that the new level keeps.
-double DraftModel::grow_shape(Growth& growth) {
-  const TreeShape& shape = growth.shape;
-  const TokenTree& tree = *growth.job->tree;
-  std::vector<Open> next;
-  double kept = 0.0;
-  for (const Open& open : growth.open) {
-    add_children(*growth.job, open.tree_node, runner_->logits(*growth.grown, open.row),
-                 {shape.children(open.node), !options_.replacement}, nodes_);
-    int child = shape.first_child(open.node);
-    for (const int node : nodes_) {
-      const double reach = open.reach * acceptance_of(*growth.job, tree.score(node));
-      kept += reach;
-      if (shape.children(child) > 0) {
-        next.push_back(
-            {child, runner_->add(*growth.grown, open.row, tree.token(node)), node, reach});
-      }
-      ++child;
-    }
-  }
-  const double reached = growth.reach();
-  growth.open = std::move(next);
-  return reached > 0.0 ? kept / reached : 0.0;
-}
-
-// EAGLE-2, section 4.1: the best nodes of the deepest level are expanded by their best tokens;
-// section 4.2: at the end all candidates are ranked anew.
-double DraftModel::grow_dynamic(Growth& growth) {
-  DynamicTree& tree = growth.dynamic;
-  double kept = 0.0;
-  const double reached = growth.reach();
-  for (const Open& open : growth.open) {
-    tree.path_tokens(open.node, path_);
-    rank_children(*growth.job, path_, runner_->logits(*growth.grown, open.row), options_.top_k,
-                  ranked_);
-    tree.add_children(open.node, ranked_);
-    for (const RankedToken& child : ranked_) {
-      kept += open.reach * acceptance_of(*growth.job, child.score);
-    }
-  }
-  std::vector<Open> next;
-  if (growth.depth + 1 < growth.most_depth) {
-    for (const int node : tree.best_at(growth.depth + 1, options_.top_k)) {
-      const auto above = std::find_if(growth.open.begin(), growth.open.end(),
-                                      [&](const Open& o) { return o.node == tree.parent(node); });
-      const int row = runner_->add(*growth.grown, above->row, tree.token(node));
-      next.push_back({node, row, 0, above->reach * acceptance_of(*growth.job, tree.score(node))});
-    }
-  }
-  growth.open = std::move(next);
-  return reached > 0.0 ? kept / reached : 0.0;
+std::span<const float> DraftModel::logits(SeqId sequence, int row) {
+  return runner_.logits(*grown_[static_cast<size_t>(sequence)], row);
 }
 
 }  // namespace coppice

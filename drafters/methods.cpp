@@ -6,9 +6,12 @@
 #include "core/quote.h"
 #include "drafters/cascade.h"
 #include "drafters/draft_model.h"
+#include "drafters/eagle.h"
+#include "drafters/hydra.h"
 #include "drafters/jacobi.h"
 #include "drafters/layer_skip.h"
 #include "drafters/lookahead.h"
+#include "drafters/medusa.h"
 #include "drafters/oracle.h"
 #include "drafters/prompt_lookup.h"
 #include "drafters/retrieval.h"
@@ -41,15 +44,21 @@ void require_models(const MethodParts& parts) {
 template <class Options, class Made>
 std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const MethodParts& parts) {
   require_models(parts);
-  return std::make_unique<Made>(read_options<Options>(options, "method"), parts);
+  const auto read = read_options<Options>(options, "method");
+  if constexpr (requires { check_shape_options(options, read); }) {
+    check_shape_options(options, read);
+  }
+  return std::make_unique<Made>(read, parts);
 }
 
-std::unique_ptr<Drafter> make_draft_model(const OptionMap& options, const MethodParts& parts) {
+template <const char* kKind>
+std::unique_ptr<Drafter> make_eagle(const OptionMap& options, const MethodParts& parts) {
   require_models(parts);
-  const auto read = read_options<DraftModelOptions>(options, "draft_model");
-  check_shape_options(options, read);
-  return std::make_unique<DraftModel>(read, parts);
+  const auto read = read_options<EagleOptions>(options, kKind);
+  check_shape_options(options, read.tree);
+  return std::make_unique<Eagle>(kKind, read, parts);
 }
+constexpr char kEagle[] = "eagle", kEagle3[] = "eagle3";
 
 std::unique_ptr<Drafter> make_oracle(const OptionMap& options, const MethodParts& parts) {
   const auto read = read_options<OracleOptions>(options, "oracle");
@@ -95,10 +104,18 @@ constexpr MethodEntry kMethods[] = {
      false, describe_options<TokenRecyclingOptions>,
      make_from_models<TokenRecyclingOptions, TokenRecycling>},
     {"draft_model", "Leviathan 2023, Chen 2023", "a smaller model proposes a chain or a tree", true,
-     describe_options<DraftModelOptions>, make_draft_model},
+     describe_options<DraftModelOptions>, make_from_models<DraftModelOptions, DraftModel>},
     {"universal_draft", "Timor 2025", "a smaller model with another vocabulary proposes its text",
      true, describe_options<UniversalDraftOptions>,
      make_from_models<UniversalDraftOptions, UniversalDraft>},
+    {"medusa", "Cai 2024", "heads on the target's last hidden state, each for a token further on",
+     false, describe_options<MedusaOptions>, make_from_models<MedusaOptions, Medusa>},
+    {"hydra", "Ankner 2024", "Medusa's heads, each of which sees what was drafted before it", false,
+     describe_options<HydraOptions>, make_from_models<HydraOptions, Hydra>},
+    {"eagle", "Li 2024", "one layer drafts the target's hidden states and tokens in turn", false,
+     describe_options<EagleOptions>, make_eagle<kEagle>},
+    {"eagle3", "Li 2025", "one layer on low, middle and high states, trained on its own drafts",
+     false, describe_options<EagleOptions>, make_eagle<kEagle3>},
     {"layer_skip", "Zhang 2023, Elhoushi 2024", "the target with layers left out drafts for itself",
      false, describe_options<LayerSkipOptions>, make_from_models<LayerSkipOptions, LayerSkip>},
     {"jacobi", "Santilli 2023", "the target's own last answers as guesses, verified at once", false,

@@ -41,6 +41,7 @@ constexpr Command kCommands[] = {
     {"reproduce", "make a run again from its manifest, and judge it", reproduce_command},
     {"quality", "what answers are worth, how far a model is from a reference", quality_command},
     {"verify", "prove that a method is lossless", verify_command},
+    {"train", "train a draft head on the target's own answers", train_command},
     {"tune", "search settings that depend on the model", tune_command},
     {"explain", "show how drafts are made and judged, step by step", explain_command},
     {"replay", "sweep a method over a run's recorded answers, without the model", replay_command},

@@ -23,6 +23,7 @@ int compare_command(Arguments args);
 int reproduce_command(Arguments args);
 int quality_command(Arguments args);
 int verify_command(Arguments args);
+int train_command(Arguments args);
 int tune_command(Arguments args);
 int perplexity_command(Arguments args);
 int tokenize_command(Arguments args);

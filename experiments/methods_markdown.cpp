@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "drafters/methods.h"
 
 namespace coppice {
@@ -34,6 +36,14 @@ std::string options_text(const std::vector<OptionDoc>& options) {
   return texts.empty() ? "-" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
+/// A method with an option `head` reads a file that was trained for the target.
+std::string_view training_of(const MethodEntry& method, const std::vector<OptionDoc>& options) {
+  if (method.needs_draft_model) return "a draft model";
+  const bool reads_head = std::any_of(options.begin(), options.end(),
+                                      [](const OptionDoc& option) { return option.key == "head"; });
+  return reads_head ? "a head" : "none";
+}
+
 }  // namespace
 
 std::string methods_markdown() {
@@ -43,8 +53,7 @@ std::string methods_markdown() {
     const Papers papers = papers_of(method.paper);
     const bool lossless = method.rule.empty() || make_rule(method.rule)->lossless();
     out += fmt::format("| `{}`: {} | {} | {} | {} | {} | {} |\n", method.name, method.summary,
-                       papers.authors, papers.years,
-                       method.needs_draft_model ? "a draft model" : "none",
+                       papers.authors, papers.years, training_of(method, method.describe()),
                        lossless ? "yes" : fmt::format("no, rule `{}`", method.rule),
                        options_text(method.describe()));
   }

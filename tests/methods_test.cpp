@@ -12,6 +12,7 @@
 #include "drafters/prompt_lookup.h"
 #include "experiments/decoder.h"
 #include "kernels/base/error.h"
+#include "tests/tiny_head.h"
 #include "tests/tiny_model.h"
 
 namespace coppice {
@@ -107,11 +108,18 @@ TEST(Jacobi, GuessesAreTheTargetsLastAnswers) {
 
 class MethodsTest : public testing::Test {
  protected:
-  ~MethodsTest() override { std::filesystem::remove(store_); }
+  ~MethodsTest() override {
+    std::filesystem::remove(store_);
+    std::filesystem::remove(head_);
+  }
 
-  /// The method with its defaults, and the file that `retrieval` cannot do without.
-  MethodSpec spec_of(const MethodEntry& method) const {
+  /// The method with its defaults, and the file that some cannot do without.
+  MethodSpec spec_of(const MethodEntry& method, const LoadedModel& target) const {
     MethodSpec spec{.method = std::string(method.name)};
+    if (method.name == "medusa" || method.name == "hydra" || method.name.starts_with("eagle")) {
+      test::TinyHead(spec.method, describe_target(*target.model), 40).write(head_);
+      spec.options = {{"head", head_.string(), "test"}};
+    }
     if (method.name != "retrieval") return spec;
     std::vector<int32_t> text;
     for (int i = 0; i < 200; ++i) text.push_back(1 + (i * i + i / 7) % 40);
@@ -172,6 +180,8 @@ class MethodsTest : public testing::Test {
 
   const std::filesystem::path store_ =
       std::filesystem::path(testing::TempDir()) / "methods_test.store";
+  const std::filesystem::path head_ =
+      std::filesystem::path(testing::TempDir()) / "methods_test.safetensors";
   std::unique_ptr<Backend> backend_ = make_backend({.name = "cpu", .threads = 2});
   TinyModel tiny_{{.type = DType::q8_0, .sharpness = 4.0f}};
   TinyModel other_{{.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3}};
@@ -185,7 +195,7 @@ TEST_F(MethodsTest, EveryMethodGivesTheBaselinesTextInEveryBatch) {
       for (const LoadedModel* draft : {&target, &other}) {
         if (!method.needs_draft_model && draft == &other) continue;
         for (const auto& [batch, budget] : {std::pair{1, kBudgetAll}, {3, 5}, {8, kBudgetAuto}}) {
-          MethodSpec spec = spec_of(method);
+          MethodSpec spec = spec_of(method, target);
           spec.budget = budget;
           // `synthetic` would be judged by coins if no rule were named.
           spec.rule = temperature == 0.0f ? "greedy" : "coupled";
@@ -197,8 +207,9 @@ TEST_F(MethodsTest, EveryMethodGivesTheBaselinesTextInEveryBatch) {
   }
 }
 
-// C031, C032, C061, C062, C064: prompts of one id, of one id many times, texts that outgrow a sliding
-// window, and an end of context that falls into a draft. C020: a temperature of almost none.
+// C031, C032, C061, C062, C064: prompts of one id, of one id many times, texts that outgrow a
+// sliding window, and an end of context that falls into a draft. C020: a temperature of almost
+// none.
 TEST_F(MethodsTest, EdgesOfPromptWindowAndContextGiveTheBaselinesText) {
   const TinyModel windowed({.gemma_like = true, .type = DType::q8_0, .sharpness = 4.0f});
   const LoadedModel target = load(windowed);
@@ -208,7 +219,7 @@ TEST_F(MethodsTest, EdgesOfPromptWindowAndContextGiveTheBaselinesText) {
     const auto expected = decode({}, target, nullptr, temperature, 1, prompts, 64).ids;
     EXPECT_EQ(expected[2].size(), 16u);  // where the context ends
     for (const MethodEntry& method : methods()) {
-      MethodSpec spec = spec_of(method);
+      MethodSpec spec = spec_of(method, target);
       spec.rule = temperature == 0.0f ? "greedy" : "coupled";
       for (int budget : {kBudgetAll, kBudgetAuto}) {
         spec.budget = budget;
@@ -229,7 +240,7 @@ TEST_F(MethodsTest, RejectionRepeatsItselfAndReducesToGreedyAtTemperatureZero) {
   const auto greedy = decode({}, target, nullptr, 0.0f, 1).ids;
   for (const MethodEntry& method : methods()) {
     // All nodes: under `auto` the trees, and so what chance decides, follow the clock.
-    MethodSpec spec = spec_of(method);
+    MethodSpec spec = spec_of(method, target);
     spec.rule = "rejection";
     spec.budget = kBudgetAll;
     EXPECT_EQ(decode(spec, target, &other, 0.0f, 1).ids, greedy) << method.name;

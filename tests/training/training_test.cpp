@@ -1,0 +1,328 @@
+// The trainer: networks against their papers in plain loops, gradients against finite differences,
+// a resumed run against an unbroken one, and a small model's head from scratch to accepted drafts.
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "kernels/base/error.h"
+#include "tests/head_oracle.h"
+#include "tests/tiny_head.h"
+#include "tests/tiny_model.h"
+#include "training/trainer.h"
+
+namespace coppice {
+namespace {
+
+using test::HeadOracle;
+using test::Row;
+using test::TinyHead;
+using test::TinyModel;
+using test::TinyShape;
+using ::testing::HasSubstr;
+
+constexpr const char* kKinds[] = {"medusa", "hydra", "eagle", "eagle3"};
+constexpr TinyShape kSmall = {.vocabulary = 29,
+                              .layers = 6,
+                              .dim = 32,
+                              .ffn = 32,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .head_dim = 16,
+                              .sharpness = 5.0f};
+
+TargetTensors as_double(TargetTensors target) {
+  target.embedding = target.embedding.to(at::kDouble);
+  target.output = target.output.to(at::kDouble);
+  target.norm = target.norm.to(at::kDouble);
+  return target;
+}
+
+Example random_example(const HeadConfig& config, int tokens, uint64_t seed) {
+  at::manual_seed(seed);
+  Example made;
+  made.tokens = at::randint(config.target.vocabulary, {tokens}, at::kLong);
+  made.states =
+      at::randn({static_cast<int64_t>(config.taps.size()), tokens, config.target.dim}, at::kDouble);
+  made.last = config.kind == "eagle3" ? at::randn({tokens, config.target.dim}, at::kDouble)
+                                      : made.states[0];
+  made.answer = 3;
+  return made;
+}
+
+std::vector<int32_t> ids_of(const TinyHead& head) {
+  std::vector<int32_t> ids;
+  for (size_t row = 0; row < head.d2t.size(); ++row) {
+    ids.push_back(head.target_id(static_cast<int>(row)));
+  }
+  return ids;
+}
+
+HeadNet net_of(const TinyHead& head, const TargetTensors& target) {
+  HeadNet net(head.config, target, 1, at::kDouble);
+  const at::NoGradGuard no_gradients;
+  for (auto& [name, value] : net.parameters()) {
+    const auto& from = head.tensors.at(name);
+    value.copy_(at::from_blob(const_cast<float*>(from.values.data()), from.shape, at::kFloat));
+  }
+  return net;
+}
+
+Row row_of(const at::Tensor& tensor) {
+  const at::Tensor row = tensor.detach().contiguous();
+  return {row.data_ptr<double>(), row.data_ptr<double>() + row.numel()};
+}
+
+TEST(HeadNet, AgreesWithThePapersInPlainLoops) {
+  at::set_num_threads(1);
+  const TinyModel tiny({.layers = 6});
+  HeadTarget made_for{"tiny", "llama", 64, 6, 61, 1};
+  constexpr int kTokens = 9;
+  for (const char* kind : kKinds) {
+    TinyHead head(kind, made_for, std::string(kind) == "eagle" ? 0 : 23);
+    const TargetTensors target = as_double(read_target(tiny.source(), ids_of(head)));
+    HeadNet net = net_of(head, target);
+    const Example example = random_example(head.config, kTokens, 7);
+    const HeadOracle oracle(head, tiny.source(), false);
+    std::vector<int32_t> text;
+    for (int i = 0; i < kTokens; ++i) {
+      text.push_back(static_cast<int32_t>(example.tokens[i].item<int64_t>()));
+    }
+    std::vector<std::vector<Row>> states(kTokens);
+    for (int p = 0; p < kTokens; ++p) {
+      for (int64_t t = 0; t < example.states.size(0); ++t) {
+        states[static_cast<size_t>(p)].push_back(row_of(example.states[t][p]));
+      }
+    }
+    const auto logits = net.forward(example, 3);
+    ASSERT_EQ(logits.size(), 3u);
+    for (int k = 0; k < 3; ++k) {
+      ASSERT_EQ(logits[static_cast<size_t>(k)].size(0), kTokens - 2 - k);
+      for (int i = 0; i < kTokens - 2 - k; ++i) {
+        const auto at = text.begin() + i + 1;
+        Row expected;
+        if (head.config.kind == "medusa") {
+          expected = oracle.medusa(row_of(example.last[i]), k);
+        } else if (head.config.kind == "hydra") {
+          expected = oracle.hydra(row_of(example.last[i]), {at, at + k + 1});
+        } else {
+          expected = oracle.eagle({states.begin(), states.begin() + i + 1},
+                                  {text.begin() + 1, at + k + 1});
+        }
+        const Row got = row_of(logits[static_cast<size_t>(k)][i]);
+        ASSERT_EQ(got.size(), expected.size());
+        for (size_t c = 0; c < got.size(); ++c) {
+          ASSERT_NEAR(got[c], expected[c], 1e-4) << kind << ", step " << k << ", row " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(HeadNet, GradientsAreThoseOfFiniteDifferences) {
+  at::set_num_threads(1);
+  const TinyModel tiny(kSmall);
+  const HeadTarget made_for{"tiny", "llama", 32, 6, 29, 1};
+  std::mt19937 random(3);
+  for (const char* kind : kKinds) {
+    for (const bool distill : {true, false}) {
+      TinyHead head(kind, made_for, 17);
+      const TargetTensors target = as_double(read_target(tiny.source(), ids_of(head)));
+      HeadNet net = net_of(head, target);
+      const Example example = random_example(head.config, 8, 11);
+      LoopOptions options;
+      options.unroll = 3;
+      options.distill = distill;
+      options.noise = 0.0;
+      net.loss(example, options).total.backward();
+      for (auto& [name, value] : net.parameters()) {
+        const at::Tensor gradient = value.grad().clone();
+        for (int trial = 0; trial < 3; ++trial) {
+          const int64_t entry = random() % static_cast<uint64_t>(value.numel());
+          double* stored = value.data_ptr<double>() + entry;
+          const double before = *stored;
+          constexpr double kStep = 1e-5;
+          *stored = before + kStep;
+          const double above = net.loss(example, options).total.item<double>();
+          *stored = before - kStep;
+          const double below = net.loss(example, options).total.item<double>();
+          *stored = before;
+          const double expected = (above - below) / (2.0 * kStep);
+          const double got = gradient.view({-1})[entry].item<double>();
+          EXPECT_NEAR(got, expected, 1e-6 + 1e-4 * std::abs(expected)) << kind << " " << name;
+        }
+      }
+    }
+  }
+}
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() {
+    at::set_num_threads(1);
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    target_.tokenizer = std::make_unique<Tokenizer>(tiny_.tokenizer());
+    target_.model = std::make_unique<Model>(tiny_.source(), *backend_);
+    config_.data = {.prompts = {"made up"},
+                    .validation = 6,
+                    .max_new_tokens = 24,
+                    .temperatures = {0.0, 0.5},
+                    .batch = 8};
+    config_.head = {.draft_vocabulary = 24, .count = 3};
+    config_.loop = {.steps = 6,
+                    .batch = 4,
+                    .learning_rate = 4e-3,
+                    .warmup = 4,
+                    .unroll = 3,
+                    .evaluate_every = 1000,
+                    .checkpoint_every = 2,
+                    .type = "q8_0"};
+    for (int p = 0; p < 70; ++p) {
+      Prompt prompt;
+      prompt.request = static_cast<uint32_t>(p);
+      for (int t = 0; t < 4 + p % 5; ++t) prompt.ids.push_back(1 + (p * 7 + t * (p % 3 + 1)) % 28);
+      prompts_.push_back(prompt);
+    }
+  }
+  ~TrainerTest() override { std::filesystem::remove_all(folder_); }
+
+  /// Answers, states and a trainer of that kind, in a folder of that name.
+  struct Run {
+    TrainData data;
+    std::unique_ptr<HiddenStates> train, validation;
+    std::unique_ptr<Trainer> trainer;
+  };
+  std::unique_ptr<Run> make(const std::string& kind, const std::string& name, size_t store) {
+    auto run = std::make_unique<Run>();
+    const auto folder = folder_ / name;
+    std::filesystem::create_directories(folder);
+    const HeadConfig head = head_config(kind, config_, *target_.model);
+    run->data.answers = answer_prompts(config_.data, prompts_, target_, *backend_, folder_);
+    run->data.draft_ids = frequent_tokens(run->data.answers.train, 29, head.draft_vocabulary);
+    const auto states = [&](const std::vector<TrainText>& texts) {
+      return std::make_unique<HiddenStates>(*target_.model, *backend_, stored_taps(head), texts,
+                                            folder, store);
+    };
+    run->train = states(run->data.answers.train);
+    run->validation = states(run->data.answers.validation);
+    run->data.train = run->train.get();
+    run->data.validation = run->validation.get();
+    run->trainer = std::make_unique<Trainer>(
+        head, config_, read_target(tiny_.source(), run->data.draft_ids), run->data, folder);
+    return run;
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / "coppice_training_test";
+  std::unique_ptr<Backend> backend_ = make_backend({.name = "cpu", .threads = 1});
+  TinyModel tiny_{kSmall};
+  LoadedModel target_;
+  TrainConfig config_;
+  std::vector<Prompt> prompts_;
+};
+
+TEST_F(TrainerTest, AResumedRunHasTheWeightsOfAnUnbrokenOne) {
+  for (const char* kind : kKinds) {
+    const std::string name = kind;
+    auto whole = make(kind, name + "-whole", size_t{1} << 30);
+    whole->trainer->run(0.0);
+    make(kind, name + "-broken", 20000)->trainer->run(0.0, 4);  // most states do not fit
+    auto rest = make(kind, name + "-broken", 0);
+    ASSERT_TRUE(rest->trainer->resume());
+    EXPECT_EQ(rest->trainer->steps_done(), 4);
+    rest->trainer->run(0.0);
+    for (size_t i = 0; i < whole->trainer->net().parameters().size(); ++i) {
+      const auto& [parameter, value] = whole->trainer->net().parameters()[i];
+      EXPECT_TRUE(at::equal(value, rest->trainer->net().parameters()[i].second))
+          << kind << " " << parameter;
+    }
+  }
+  auto other = make("hydra", "medusa-whole", 0);
+  EXPECT_THROW(other->trainer->resume(), Error);
+  EXPECT_FALSE(make("hydra", "empty", 0)->trainer->resume());
+}
+
+TEST_F(TrainerTest, AHeadLearnsFromScratchAndDraftsAsItWasValidated) {
+  config_.loop.steps = 160;
+  for (const char* kind : kKinds) {
+    auto run = make(kind, kind, size_t{1} << 30);
+    const double before = run->trainer->evaluate().tokens_per_step();
+    run->trainer->run(0.0);
+    const double after = run->trainer->evaluate().tokens_per_step();
+    // So small a model repeats itself, and Medusa begins as the target's own output layer.
+    EXPECT_GT(after, std::min(before + 0.25, 2.4)) << kind;
+
+    MethodSpec method{.method = kind, .budget = kBudgetAll};
+    method.options = {{"head", run->trainer->head_path().string(), "test"}};
+    if (method.method == "medusa") {
+      method.options.push_back({"shape", std::string("static"), "test"});
+      method.options.push_back({"branching", std::vector<int64_t>{1, 1, 1}, "test"});
+    } else {
+      method.options.push_back({"shape", std::string("chain"), "test"});
+      method.options.push_back({"draft_length", int64_t{3}, "test"});
+    }
+    Decoder decoder(method, target_, nullptr, *backend_, {.sequences = 6, .context = 64}, 0.0f);
+    int64_t steps = 0, accepted = 0;
+    decoder.engine().on_step = [&](const StepRecord& step) {
+      if (step.drafted == 3) ++steps, accepted += step.accepted;
+    };
+    for (const TrainText& text : run->data.answers.validation) {
+      Request request;
+      request.prompt.assign(text.tokens.begin(), text.tokens.begin() + text.answer);
+      request.stop.max_new_tokens = 24;
+      decoder.engine().submit(std::move(request));
+    }
+    while (decoder.engine().step()) {
+    }
+    ASSERT_GT(steps, 10) << kind;
+    const double drafted = 1.0 + static_cast<double>(accepted) / static_cast<double>(steps);
+    EXPECT_NEAR(drafted, after, 0.5) << kind;
+  }
+}
+
+TEST_F(TrainerTest, ALossThatIsNoNumberStopsWithItsStep) {
+  auto run = make("medusa", "nan", 0);
+  run->trainer->run(0.0, 2);
+  run->trainer->net().parameter("lm_head.weight").detach().fill_(std::nanf(""));
+  try {
+    run->trainer->run(0.0);
+    FAIL() << "trained on";
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("at step 3"));
+  }
+}
+
+TEST_F(TrainerTest, AnswersAreKeptAndBelongToTheirSettings) {
+  const Answers made = answer_prompts(config_.data, prompts_, target_, *backend_, folder_);
+  const auto file = folder_ / "answers-00000.safetensors";
+  const auto time = std::filesystem::last_write_time(file);
+  const Answers kept = answer_prompts(config_.data, prompts_, target_, *backend_, folder_);
+  EXPECT_EQ(std::filesystem::last_write_time(file), time);
+  ASSERT_EQ(kept.train.size(), made.train.size());
+  EXPECT_EQ(kept.train.back().tokens, made.train.back().tokens);
+  EXPECT_EQ(made.validation.size(), 6u);
+  config_.data.max_new_tokens = 25;
+  EXPECT_THROW(answer_prompts(config_.data, prompts_, target_, *backend_, folder_), Error);
+}
+
+TEST(TrainConfig, UnknownTablesAndKeysAreRefused) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "train.toml";
+  const auto read = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return read_train_config(path);
+  };
+  const TrainConfig config = read("[data]\nprompts = [\"a.jsonl\"]\n[train]\nsteps = 7\n");
+  EXPECT_EQ(config.loop.steps, 7);
+  EXPECT_THROW(read("[data]\nprompts = [\"a.jsonl\"]\n[trian]\nsteps = 7\n"), Error);
+  EXPECT_THROW(read("[data]\nprompts = [\"a.jsonl\"]\nstep = 7\n"), Error);
+  EXPECT_THROW(read("[train]\nsteps = 7\n"), Error);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace coppice

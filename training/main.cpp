@@ -1,0 +1,115 @@
+// `coppice train KIND CONFIG`: this program does the work; `coppice` starts it, so that only those
+// who train load libtorch.
+//
+//   coppice train eagle3 configs/train/eagle3.toml --out build/eagle3
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "experiments/command_line.h"
+#include "experiments/model_files.h"
+#include "experiments/run_options.h"
+#include "training/trainer.h"
+
+namespace coppice {
+namespace {
+
+constexpr const char* kExamples =
+    "  coppice train medusa configs/train/medusa.toml --out build/medusa\n"
+    "  coppice train eagle3 configs/train/eagle3.toml --out build/eagle3 --minutes 45\n"
+    "  coppice train eagle3 configs/train/eagle3.toml --out build/eagle3 --resume\n"
+    "  coppice generate --model smollm2 --method eagle3 \\\n"
+    "      --set head=build/eagle3/eagle3.safetensors --prompt \"Why is the sky blue?\"\n";
+
+struct TrainCommand {
+  std::vector<std::string> what;
+  std::string out;
+  bool resume = false;
+  double minutes = 0.0;
+  int train_threads = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("what", what, "medusa, hydra, eagle or eagle3, then the config");
+    v("out", out, "folder for answers, checkpoints, log.jsonl and the head");
+    v("resume", resume, "go on from the folder's checkpoint");
+    v("minutes", minutes, "stop training after so long, resumable; 0: at the last step",
+      Range{0, 1e6});
+    v("train_threads", train_threads, "of libtorch; 0: one per core", Range{0, 1024});
+  }
+};
+
+int train(std::span<const std::string> args) {
+  CommandLine line("coppice train", "Trains a draft head on the target's own answers.", kExamples);
+  line.add<TrainCommand>("Training");
+  line.add<BackendChoice>("Machine");
+  line.positional("what", true);
+  if (!line.parse(args)) return 0;
+  const auto command = line.read<TrainCommand>();
+  if (command.what.size() != 2) throw Error("say what to train: coppice train KIND CONFIG");
+  const std::string& kind = command.what[0];
+  if (kind != "medusa" && kind != "hydra" && kind != "eagle" && kind != "eagle3") {
+    throw Error("'{}' cannot be trained; there are medusa, hydra, eagle and eagle3", kind);
+  }
+  if (command.out.empty()) throw Error("--out is missing; name a folder");
+  const TrainConfig config = read_train_config(command.what[1]);
+  const std::filesystem::path folder = command.out;
+  if (std::filesystem::exists(folder / "checkpoint.safetensors") && !command.resume) {
+    throw Error("--out {}: holds a checkpoint; add --resume, or use another folder", command.out);
+  }
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw Failure("--out {}: {}", command.out, error.message());
+  if (command.train_threads > 0) at::set_num_threads(command.train_threads);
+
+  std::vector<Prompt> prompts = training_prompts(config.data, config.folder);
+  const auto backend = line.read<BackendChoice>().make();
+  const auto path = find_model(config.data.target, config.folder);
+  const LoadedModel target = load_model(path, *backend);
+  const HeadConfig head = head_config(kind, config, *target.model);
+  encode_prompts(prompts, *target.tokenizer, false);
+  TrainData data;
+  data.answers = answer_prompts(config.data, prompts, target, *backend, folder);
+  data.draft_ids =
+      frequent_tokens(data.answers.train, target.model->config().vocabulary, head.draft_vocabulary);
+  size_t tokens = 0;
+  for (const TrainText& text : data.answers.train) tokens += text.tokens.size();
+  fmt::print(stderr, "{} texts of {} tokens to learn from, {} to validate with\n",
+             data.answers.train.size(), tokens, data.answers.validation.size());
+
+  const std::vector<int> taps = stored_taps(head);
+  const size_t store = static_cast<size_t>(config.data.store_mb) << 20;
+  HiddenStates validation(*target.model, *backend, taps, data.answers.validation, folder,
+                          store / 8);
+  HiddenStates states(*target.model, *backend, taps, data.answers.train, folder, store);
+  data.train = &states;
+  data.validation = &validation;
+  const GgufFile file(path);
+  Trainer trainer(head, config, read_target(read_model(file), data.draft_ids), data, folder);
+  if (command.resume && !trainer.resume()) {
+    throw Error("--out {}: holds no checkpoint; leave out --resume", command.out);
+  }
+  trainer.run(command.minutes);
+  fmt::print("{}\n", trainer.head_path().string());
+  return 0;
+}
+
+}  // namespace
+}  // namespace coppice
+
+int main(int argc, char** argv) {
+  try {
+    const std::vector<std::string> args(argv + 1, argv + argc);
+    return coppice::train(args);
+  } catch (const coppice::Error& error) {
+    fmt::print(stderr, "coppice train: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "coppice train: {}\n", failure.what());
+    return 1;
+  }
+}

@@ -1,0 +1,360 @@
+// See trainer.h.
+#include "training/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+#include "core/safetensors.h"
+#include "experiments/progress.h"
+#include "kernels/base/blocks.h"
+#include "kernels/base/error.h"
+
+namespace coppice {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kCheckpoint = "checkpoint.safetensors";
+
+at::Tensor read_rows(const TensorView& view, const std::vector<int32_t>& ids, float scale) {
+  const auto rows = ids.empty() ? view.rows : static_cast<int64_t>(ids.size());
+  at::Tensor out = at::empty({rows, view.cols}, at::kFloat);
+  for (int64_t row = 0; row < rows; ++row) {
+    float* to = out.data_ptr<float>() + row * view.cols;
+    dequantise_row(view, ids.empty() ? row : ids[static_cast<size_t>(row)],
+                   {to, static_cast<size_t>(view.cols)});
+  }
+  return out * scale;
+}
+
+std::vector<int64_t> shape_of(const at::Tensor& tensor) {
+  return {tensor.sizes().begin(), tensor.sizes().end()};
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+/// Q8_0: 32 values share a scale, the largest of them 127.
+std::vector<std::byte> to_q8_0(std::span<const float> values) {
+  std::vector<std::byte> bytes(values.size() / 32 * sizeof(BlockQ8_0));
+  for (size_t block = 0; block < values.size() / 32; ++block) {
+    const auto from = values.subspan(block * 32, 32);
+    float most = 0.0f;
+    for (const float value : from) most = std::max(most, std::fabs(value));
+    BlockQ8_0 out = {};
+    out.d = float_to_half(most / 127.0f);
+    const float unit = half_to_float(out.d);
+    for (size_t i = 0; i < 32; ++i) {
+      const float steps = unit > 0.0f ? std::nearbyint(from[i] / unit) : 0.0f;
+      out.q[i] = static_cast<int8_t>(std::clamp(steps, -127.0f, 127.0f));
+    }
+    std::memcpy(bytes.data() + block * sizeof(out), &out, sizeof(out));
+  }
+  return bytes;
+}
+
+/// Round to nearest even; the upper half of the float.
+std::vector<std::byte> to_bf16(std::span<const float> values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(uint16_t));
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &values[i], sizeof(bits));
+    const auto upper = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    std::memcpy(bytes.data() + i * sizeof(upper), &upper, sizeof(upper));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+HeadConfig head_config(std::string_view kind, const TrainConfig& config, const Model& target) {
+  const ModelConfig& model = target.config();
+  HeadConfig head;
+  head.kind = kind;
+  head.target = describe_target(target);
+  head.norm_eps = model.norm_eps;
+  head.rotary_base = model.rotary_bases.front();
+  head.taps = {target.layers()};
+  if (config.head.draft_vocabulary < model.vocabulary) {
+    head.draft_vocabulary = config.head.draft_vocabulary;
+  }
+  if (!kind.starts_with("eagle")) {
+    head.count = config.head.count;
+    head.blocks = config.head.blocks;
+    return head;
+  }
+  const auto or_targets = [](int wanted, int own) { return wanted > 0 ? wanted : own; };
+  head.heads = or_targets(config.head.heads, model.heads);
+  head.kv_heads = or_targets(config.head.kv_heads, model.kv_heads);
+  head.head_dim = or_targets(config.head.head_dim, model.head_dim);
+  head.ffn = or_targets(config.head.ffn, model.ffn);
+  if (head.heads % head.kv_heads != 0 || head.head_dim % 2 != 0) {
+    throw Error("[head] {} heads of {} values with {} of keys make no layer", head.heads,
+                head.head_dim, head.kv_heads);
+  }
+  if (kind == "eagle3") {
+    if (target.layers() < 5) {
+      throw Error("eagle3 needs a target of 5 layers or more; this has {}", target.layers());
+    }
+    head.taps = {2, target.layers() / 2, target.layers() - 3};  // Li 2025's code
+  }
+  return head;
+}
+
+TargetTensors read_target(const ModelSource& source, const std::vector<int32_t>& draft_ids) {
+  const ModelConfig& config = source.config;
+  TargetTensors target;
+  target.embedding = read_rows(source.embedding, {}, config.embedding_scale);
+  target.output = read_rows(source.output, draft_ids, 1.0f);
+  target.norm = read_rows(source.output_norm, {}, 1.0f).squeeze(0);
+  target.norm_eps = config.norm_eps;
+  target.draft_row = at::arange(config.vocabulary, at::kLong);
+  if (!draft_ids.empty()) {
+    target.draft_row.fill_(-1);
+    for (size_t row = 0; row < draft_ids.size(); ++row) {
+      target.draft_row.data_ptr<int64_t>()[draft_ids[row]] = static_cast<int64_t>(row);
+    }
+  }
+  return target;
+}
+
+std::vector<int> stored_taps(const HeadConfig& config) {
+  std::vector<int> taps = config.taps;
+  if (taps.back() != config.target.layers) taps.push_back(config.target.layers);
+  return taps;
+}
+
+Trainer::Trainer(const HeadConfig& head, const TrainConfig& config, const TargetTensors& target,
+                 const TrainData& data, std::filesystem::path folder)
+    : head_(head),
+      config_(config),
+      data_(&data),
+      folder_(std::move(folder)),
+      net_(head, target, config.loop.seed, at::kFloat),
+      optimiser_(net_.parameters()) {}
+
+/// What weights and data must have in common for a run to go on.
+std::string Trainer::identity() const {
+  json told = json::parse(train_config_text(config_));
+  told["data"].erase("batch");
+  told["data"].erase("store_mb");
+  ordered_json out;
+  out["kind"] = head_.kind;
+  out["fingerprint"] = fmt::format("{:016x}", head_.target.fingerprint);
+  out["data"] = told["data"];
+  out["head"] = told["head"];
+  return out.dump();
+}
+
+bool Trainer::resume() {
+  const auto path = folder_ / kCheckpoint;
+  if (!std::filesystem::exists(path)) return false;
+  const SafetensorsFile file(path);
+  const auto text = [&](const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
+  };
+  if (text("identity") != identity()) {
+    throw Error("{}: made with another kind, head or data; use another --out", path.string());
+  }
+  const json state = json::parse(text("state"));
+  const auto copy = [&](const std::string& name, at::Tensor& to) {
+    const at::NoGradGuard no_gradients;
+    const SafeTensor& from = file.tensor(name);
+    if (from.shape != shape_of(to) || from.bytes.size() != to.nbytes()) {
+      throw Error("{}: tensor '{}' has another shape", path.string(), name);
+    }
+    std::memcpy(to.data_ptr(), from.bytes.data(), from.bytes.size());
+  };
+  for (size_t i = 0; i < net_.parameters().size(); ++i) {
+    auto& [name, value] = net_.parameters()[i];
+    copy(name, value);
+    copy("adam.first." + name, optimiser_.first[i]);
+    copy("adam.second." + name, optimiser_.second[i]);
+  }
+  step_ = state.at("step").get<int>();
+  labels_ = state.at("labels").get<int64_t>();
+  optimiser_.steps = step_;
+  return true;
+}
+
+void Trainer::write_checkpoint() const {
+  std::vector<SafeTensor> tensors;
+  const auto& parameters = net_.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, value] = parameters[i];
+    const auto shape = shape_of(value);
+    tensors.push_back({name, "F32", shape, bytes_of(value)});
+    tensors.push_back({"adam.first." + name, "F32", shape, bytes_of(optimiser_.first[i])});
+    tensors.push_back({"adam.second." + name, "F32", shape, bytes_of(optimiser_.second[i])});
+  }
+  const json state = {{"step", step_}, {"labels", labels_}};
+  write_safetensors(folder_ / kCheckpoint, tensors,
+                    {{"identity", identity()}, {"state", state.dump()}});
+}
+
+void Trainer::write_head(const Hits& hits) const {
+  ordered_json record;
+  record["config"] = json::parse(train_config_text(config_));
+  record["steps"] = step_;
+  record["labels"] = labels_;
+  record["texts"] = data_->answers.train.size();
+  record["validation"] = {{"reached", hits.reached},
+                          {"right", hits.right},
+                          {"tokens_per_step", hits.tokens_per_step()}};
+  HeadConfig config = head_;
+  config.training = record.dump();
+  std::vector<SafeTensor> tensors;
+  std::vector<std::vector<std::byte>> bytes;
+  const auto add = [&](const std::string& name, const at::Tensor& value) {
+    auto shape = shape_of(value);
+    const std::span values(value.data_ptr<float>(), static_cast<size_t>(value.numel()));
+    if (value.dim() == 2 && config_.loop.type == "q8_0" && shape[1] % 32 == 0) {
+      bytes.push_back(to_q8_0(values));
+      tensors.push_back({name, "U8", {shape[0], shape[1] / 32 * 34}});
+    } else if (value.dim() == 2 && config_.loop.type == "bf16") {
+      bytes.push_back(to_bf16(values));
+      tensors.push_back({name, "BF16", shape});
+    } else {
+      const auto whole = std::as_bytes(values);
+      bytes.emplace_back(whole.begin(), whole.end());
+      tensors.push_back({name, "F32", shape});
+    }
+  };
+  for (const auto& [name, value] : net_.parameters()) add(name, value);
+  for (const auto& [name, value] : net_.constants()) add(name, value.contiguous());
+  std::vector<int64_t> offsets;
+  for (size_t row = 0; row < data_->draft_ids.size(); ++row) {
+    offsets.push_back(data_->draft_ids[row] - static_cast<int64_t>(row));
+  }
+  if (!offsets.empty()) {
+    const auto whole = std::as_bytes(std::span(offsets));
+    bytes.emplace_back(whole.begin(), whole.end());
+    tensors.push_back({"d2t", "I64", {static_cast<int64_t>(offsets.size())}});
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].bytes = bytes[i];
+  write_safetensors(head_path(), tensors, {{"coppice", head_config_text(config)}});
+}
+
+void Trainer::log(const std::string& line) const {
+  std::ofstream(folder_ / "log.jsonl", std::ios::app) << line << '\n';
+}
+
+Example Trainer::example(const TrainText& text, HiddenStates& states, size_t index) {
+  const auto tokens = static_cast<int64_t>(text.tokens.size());
+  const auto taps = static_cast<int64_t>(stored_taps(head_).size());
+  states.read(index, buffer_);
+  const at::Tensor all =
+      at::from_blob(buffer_.data(), {taps, tokens, head_.target.dim}, at::kFloat).clone();
+  Example made;
+  made.tokens = at::empty({tokens}, at::kLong);
+  std::copy(text.tokens.begin(), text.tokens.end(), made.tokens.data_ptr<int64_t>());
+  made.states = all.narrow(0, 0, static_cast<int64_t>(head_.taps.size()));
+  made.last = all[taps - 1];
+  made.answer = text.answer;
+  return made;
+}
+
+/// Every epoch in an order of its own that depends on the seed alone.
+size_t Trainer::text_of(int64_t position) {
+  const auto texts = static_cast<int64_t>(data_->answers.train.size());
+  if (epoch_ != position / texts) {
+    epoch_ = position / texts;
+    order_.resize(static_cast<size_t>(texts));
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    std::mt19937_64 random(config_.loop.seed * 1000003 + static_cast<uint64_t>(epoch_));
+    for (size_t left = order_.size(); left > 1; --left) {
+      std::swap(order_[left - 1], order_[static_cast<size_t>(random() % left)]);
+    }
+  }
+  return order_[static_cast<size_t>(position % texts)];
+}
+
+// Warm-up, then a cosine to a fiftieth.
+double Trainer::rate() const {
+  const LoopOptions& loop = config_.loop;
+  if (step_ < loop.warmup) return loop.learning_rate * (step_ + 1) / loop.warmup;
+  const double part =
+      static_cast<double>(step_ - loop.warmup) / std::max(1, loop.steps - loop.warmup);
+  return loop.learning_rate * (0.02 + 0.98 * 0.5 * (1.0 + std::cos(3.141592653589793 * part)));
+}
+
+double Trainer::train_step() {
+  const LoopOptions& loop = config_.loop;
+  // Noise is addressed by the step, so that a resumed run draws the same.
+  at::manual_seed(loop.seed + (static_cast<uint64_t>(step_) + 1) * 0x9e3779b97f4a7c15u);
+  double total = 0.0;
+  for (int i = 0; i < loop.batch; ++i) {
+    const size_t index = text_of(int64_t{step_} * loop.batch + i);
+    HeadLoss loss = net_.loss(example(data_->answers.train[index], *data_->train, index), loop);
+    const double value = loss.total.item<double>();
+    if (!std::isfinite(value)) {
+      throw Failure(
+          "the loss is {} at step {}; lower [train] learning_rate and resume from the "
+          "last checkpoint",
+          value, step_ + 1);
+    }
+    if (loss.total.requires_grad()) (loss.total / loop.batch).backward();
+    total += value / loop.batch;
+    labels_ += loss.labels;
+  }
+  optimiser_.step(net_.parameters(), rate(), loop.weight_decay, loop.clip);
+  ++step_;
+  return total;
+}
+
+Hits Trainer::evaluate() {
+  const at::NoGradGuard no_gradients;
+  Hits hits;
+  const int steps = head_.count > 0 ? head_.count : config_.loop.unroll;
+  for (size_t i = 0; i < data_->answers.validation.size(); ++i) {
+    net_.count_hits(example(data_->answers.validation[i], *data_->validation, i), steps, hits);
+  }
+  return hits;
+}
+
+void Trainer::run(double minutes, int steps) {
+  const LoopOptions& loop = config_.loop;
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const int first = step_;
+  bool ends = step_ >= loop.steps;
+  while (!ends) {
+    const double loss = train_step();
+    ends = step_ == loop.steps || (minutes > 0.0 && seconds() > 60.0 * minutes) ||
+           (steps > 0 && step_ - first == steps);
+    const double left = seconds() / (step_ - first) * (loop.steps - step_);
+    ordered_json line = {{"step", step_},
+                         {"loss", loss},
+                         {"labels", labels_},
+                         {"rate", rate()},
+                         {"seconds", seconds()}};
+    if (ends || step_ % loop.evaluate_every == 0) {
+      const Hits hits = evaluate();
+      write_head(hits);
+      line["reached"] = hits.reached;
+      line["right"] = hits.right;
+      line["tokens_per_step"] = hits.tokens_per_step();
+      fmt::print(stderr,
+                 "step {} of {}: loss {:.4f}, {:.3f} tokens per step on validation, {} left\n",
+                 step_, loop.steps, loss, hits.tokens_per_step(), clock_text(left));
+    } else if (step_ % 20 == 0) {
+      fmt::print(stderr, "step {} of {}: loss {:.4f}, {} left\n", step_, loop.steps, loss,
+                 clock_text(left));
+    }
+    log(line.dump());
+    if (ends || step_ % loop.checkpoint_every == 0) write_checkpoint();
+  }
+}
+
+}  // namespace coppice
