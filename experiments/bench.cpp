@@ -172,6 +172,17 @@ class Run {
   std::set<std::string> done_;
 };
 
+/// For a report whose baseline moved while it was measured; else nothing.
+std::string drift_text(std::span<const PromptRow> rows) {
+  const std::optional<double> drift = baseline_drift(rows);
+  if (!drift || *drift <= kMostDrift) return "";
+  return fmt::format(
+      "**The machine's own speed changed**: the baseline moved by {:.1f} % while this was "
+      "measured. "
+      "Measure it again on a quiet machine.\n\n",
+      100.0 * *drift);
+}
+
 /// Writes what can be said of the finished prompts.
 Summary report_rows(const RunFolder& folder, const ordered_json& manifest) {
   const auto arms = arms_of(manifest, (folder.path() / "manifest.json").string());
@@ -180,7 +191,9 @@ Summary report_rows(const RunFolder& folder, const ordered_json& manifest) {
   std::erase_if(rows, [&](const PromptRow& row) { return !complete.contains(row.prompt); });
   const Summary summary = summarise(rows, arms);
   folder.write_whole("summary.json", summary_to_json(summary, manifest).dump(2) + "\n");
-  folder.write_whole("report.md", make_report(summary, manifest));
+  std::string report = make_report(summary, manifest);
+  report.insert(std::min(report.find("## "), report.size()), drift_text(rows));
+  folder.write_whole("report.md", report);
   return summary;
 }
 

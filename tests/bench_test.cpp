@@ -286,6 +286,32 @@ TEST_F(BenchRun, ResumesWithWhatIsMissingAlone) {
               HasSubstr("the earlier run differs in config/bench/seed"));
 }
 
+TEST_F(BenchRun, ABaselineThatMovedIsToldInTheReport) {
+  write_config("prompts_per_category = 0\n");
+  {
+    std::ofstream out(scratch_ / "tiny.jsonl");
+    for (int i = 0; i < 12; ++i) {
+      out << json{{"id", fmt::format("p{}", i)}, {"prompt", "Say hello."}} << "\n";
+    }
+  }
+  ASSERT_EQ(run_bench(request()), 0);
+  const auto rows = lines_of(scratch_ / "out/prompts.jsonl");
+  const auto report_where = [&](double last_third_ms) {
+    {
+      std::ofstream out(scratch_ / "out/prompts.jsonl", std::ios::trunc);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        json row = json::parse(rows[i]);
+        row["decode_ms"] = i >= rows.size() / 3 * 2 ? last_third_ms : 10.0;
+        out << row << "\n";
+      }
+    }
+    write_report({scratch_ / "out", ""});
+    return read_whole_file(scratch_ / "out/report.md");
+  };
+  EXPECT_THAT(report_where(10.4), Not(HasSubstr("The machine's own speed changed")));
+  EXPECT_THAT(report_where(11.0), HasSubstr("the baseline moved by 10.0 %"));
+}
+
 TEST_F(BenchRun, APromptThatDoesNotFitIsListedAndLeftOut) {
   write_config();
   write_prompts(true);
