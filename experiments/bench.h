@@ -20,7 +20,7 @@ struct BenchRequest {
   std::filesystem::path out;           // empty: results/NAME
   Existing existing = Existing::refuse;
   std::filesystem::path spec_bench_answers;  // folder for them, see spec_bench.h; empty: none
-  std::filesystem::path trace;  // a timeline of all steps; empty: none, as for a sweep
+  std::filesystem::path trace;               // a timeline of all steps; empty: none, as for a sweep
 
   // Of a config with a [sweep] table alone; see sweep_run.h.
   std::string jobs = "1";           // cells at a time, or "slurm"

@@ -1,5 +1,5 @@
 // `coppice train`: starts the trainer, a program of its own beside this one, so that only those who
-// train need and load libtorch. See training/main.cpp.
+// train need and load libtorch. See experiments/training/main.cpp.
 #include <unistd.h>
 
 #include <cerrno>

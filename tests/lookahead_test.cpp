@@ -114,8 +114,8 @@ std::vector<int> plain_lookahead(Plain& plain, Tokens text, const LookaheadOptio
   return emitted;
 }
 
-// C038, C040: the pool's n-grams are those that were emitted, and as many are verified as the set of
-// guesses holds, whatever the window.
+// C038, C040: the pool's n-grams are those that were emitted, and as many are verified as the set
+// of guesses holds, whatever the window.
 TEST(Lookahead, TokensPerStepEqualAPlainImplementations) {
   const auto backend = make_backend({.name = "reference", .threads = 1});
   const auto rule = make_rule("greedy");

@@ -1,5 +1,5 @@
 // See hidden_states.h.
-#include "training/hidden_states.h"
+#include "experiments/training/hidden_states.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "decoding/draft_head.h"
-#include "training/train_options.h"
+#include "experiments/training/train_options.h"
 
 namespace coppice {
 

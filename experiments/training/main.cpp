@@ -13,7 +13,7 @@
 #include "experiments/command_line.h"
 #include "experiments/model_files.h"
 #include "experiments/run_options.h"
-#include "training/trainer.h"
+#include "experiments/training/trainer.h"
 
 namespace coppice {
 namespace {

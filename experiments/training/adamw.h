@@ -12,7 +12,7 @@
 #include <cmath>
 #include <vector>
 
-#include "training/head_net.h"
+#include "experiments/training/head_net.h"
 
 namespace coppice {
 

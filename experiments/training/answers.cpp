@@ -1,5 +1,5 @@
 // See answers.h.
-#include "training/answers.h"
+#include "experiments/training/answers.h"
 
 #include <algorithm>
 #include <cstring>

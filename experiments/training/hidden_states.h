@@ -15,7 +15,7 @@
 #include "core/kv_cache.h"
 #include "core/model.h"
 #include "decoding/packed_batch.h"
-#include "training/answers.h"
+#include "experiments/training/answers.h"
 
 namespace coppice {
 

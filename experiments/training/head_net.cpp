@@ -1,5 +1,5 @@
 // See head_net.h.
-#include "training/head_net.h"
+#include "experiments/training/head_net.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "core/model_source.h"
-#include "training/adamw.h"
-#include "training/answers.h"
-#include "training/head_net.h"
-#include "training/hidden_states.h"
+#include "experiments/training/adamw.h"
+#include "experiments/training/answers.h"
+#include "experiments/training/head_net.h"
+#include "experiments/training/hidden_states.h"
 
 namespace coppice {
 

@@ -1,5 +1,5 @@
 // See trainer.h.
-#include "training/trainer.h"
+#include "experiments/training/trainer.h"
 
 #include <algorithm>
 #include <chrono>

@@ -9,11 +9,11 @@
 #include <fstream>
 #include <random>
 
+#include "experiments/training/trainer.h"
 #include "kernels/base/error.h"
 #include "tests/head_oracle.h"
 #include "tests/tiny_head.h"
 #include "tests/tiny_model.h"
-#include "training/trainer.h"
 
 namespace coppice {
 namespace {

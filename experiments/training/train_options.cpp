@@ -1,5 +1,5 @@
 // See train_options.h.
-#include "training/train_options.h"
+#include "experiments/training/train_options.h"
 
 #include <nlohmann/json.hpp>
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "experiments/decoder.h"
+#include "experiments/training/train_options.h"
 #include "experiments/workload.h"
-#include "training/train_options.h"
 
 namespace coppice {
 
