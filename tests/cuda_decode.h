@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "core/datastore.h"
+#include "decoding/draft_head.h"
 #include "decoding/engine.h"
 #include "drafters/methods.h"
 #include "kernels/backend.h"
+#include "tests/tiny_head.h"
 
 namespace coppice::test {
 
@@ -37,15 +39,19 @@ struct Decoding {
   const Model* draft = nullptr;
 };
 
-/// The options that a method cannot do without.
-inline OptionMap options_for(const std::string& method, const Tokenizer& tokenizer,
-                             const std::filesystem::path& store) {
+/// The options that a method cannot do without; what they name is written to `file`.
+inline OptionMap options_for(const std::string& method, const CudaModel& target,
+                             const std::filesystem::path& file) {
+  if (method == "medusa" || method == "hydra" || method.starts_with("eagle")) {
+    TinyHead(method, describe_target(target.model), 40).write(file);
+    return {{"head", file.string(), "test"}};
+  }
   if (method != "retrieval") return {};
   std::vector<int32_t> text;
   for (int i = 0; i < 200; ++i) text.push_back(1 + (i * i + i / 7) % 40);
   text.push_back(Datastore::kEnd);
-  write_datastore(store, text, tokenizer.vocabulary());
-  return {{"datastore", store.string(), "test"}, {"min_context", int64_t{1}, "test"}};
+  write_datastore(file, text, target.tokenizer.vocabulary());
+  return {{"datastore", file.string(), "test"}, {"min_context", int64_t{1}, "test"}};
 }
 
 /// Ids of two prompts decoded together.

@@ -39,7 +39,7 @@ class CudaMethods : public testing::Test {
       how.host_judges = false;
       for (const MethodEntry& method : methods()) {
         how.method = method.name;
-        const OptionMap options = test::options_for(how.method, target.tokenizer, store_);
+        const OptionMap options = test::options_for(how.method, target, store_);
         EXPECT_EQ(decode(target, how, options), expected) << method.name << ' ' << how.rule;
       }
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "decoding/acceptance.h"
@@ -41,10 +42,13 @@ std::vector<double> chain_rejection(const TokenTree& chain, TargetRows& target,
                                     const std::vector<bool>& accepts) {
   std::vector<double> asked;
   for (int node = 0;; ++node) {
-    const auto sum = [](const std::vector<double>& x) {
-      double total = 0.0;
-      for (const double value : x) total += value;
-      return total;
+    // In the order of kernels/shared/team.h: the upper half onto the lower, until one is left.
+    const auto sum = [](std::vector<double> x) {
+      x.resize(std::bit_ceil(x.size()));
+      for (; x.size() > 1; x.resize(x.size() / 2)) {
+        for (size_t i = 0; i < x.size() / 2; ++i) x[i] += x[x.size() / 2 + i];
+      }
+      return x[0];
     };
     const std::span<const float> row = target.p(node);
     std::vector<double> p(row.begin(), row.end());
