@@ -169,6 +169,12 @@ std::string describe(const HeadTarget& target) {
                      target.architecture.empty() ? "unknown" : target.architecture);
 }
 
+const std::filesystem::path& given(std::string_view kind, const std::filesystem::path& path) {
+  if (!path.empty()) return path;
+  throw Error("{}: no head; train one with `coppice train {}` and name it with --set head=\"FILE\"",
+              kind, kind);
+}
+
 }  // namespace
 
 HeadTarget describe_target(const Model& model) {
@@ -203,7 +209,8 @@ std::string head_config_text(const HeadConfig& config) {
   return out.dump();
 }
 
-DraftHead::DraftHead(const std::filesystem::path& path) : file_(path) {
+DraftHead::DraftHead(std::string_view kind, const std::filesystem::path& path, const Model& target)
+    : file_(given(kind, path)) {
   const auto own = file_.metadata().find(kConfigKey);
   config_ = own != file_.metadata().end() ? own_config(file_, own->second)
                                           : published_config(file_, prefix_);
@@ -218,9 +225,11 @@ DraftHead::DraftHead(const std::filesystem::path& path) : file_(path) {
     throw Error("{}: kind {} with {} heads; expected medusa, hydra, eagle or eagle3", file_.name(),
                 quote(config_.kind), config_.count);
   }
+  require(kind, target);
+  if (config_.taps.empty()) fill_in_taps(target.layers());
 }
 
-void DraftHead::require(std::string_view kind, const Model& target) {
+void DraftHead::require(std::string_view kind, const Model& target) const {
   if (config_.kind != kind) {
     throw Error("{}: the head is of kind '{}'; use method '{}' with it", file_.name(), config_.kind,
                 config_.kind);
@@ -244,9 +253,11 @@ void DraftHead::require(std::string_view kind, const Model& target) {
     throw Error("{}: made for {}, not for {}: {}; use a head that was trained for this model",
                 file_.name(), describe(made), describe(here), fmt::join(different, "; "));
   }
-  if (!config_.taps.empty()) return;
-  const int layers = target.layers();
-  if (kind != "eagle3") {
+}
+
+// What a published head leaves to convention.
+void DraftHead::fill_in_taps(int layers) {
+  if (config_.kind != "eagle3") {
     config_.taps = {layers};
   } else if (layers >= 5) {  // Li 2025's code: before layers 2, L/2 and L - 3
     config_.taps = {2, layers / 2, layers - 3};

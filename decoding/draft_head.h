@@ -2,8 +2,7 @@
 // checkpoint, whose config.json lies beside it. Sources of the published layouts: Cai 2024
 // (Medusa), Li 2024 (EAGLE) and Li 2025 (EAGLE-3), as their authors' code writes them.
 //
-//   DraftHead head("smollm2.eagle3.safetensors");
-//   head.require("eagle3", target);
+//   DraftHead head("eagle3", "smollm2.eagle3.safetensors", target);
 //   TensorView fc = head.file().matrix("fc.weight", dim, 3 * dim);
 #pragma once
 
@@ -46,20 +45,22 @@ std::string head_config_text(const HeadConfig& config);
 
 class DraftHead {
  public:
-  /// Throws Error for what is no head: unknown layouts, configs that ask for other mathematics.
-  explicit DraftHead(const std::filesystem::path& path);
+  /// Throws Error for an empty path, for what is no head (unknown layouts, configs that ask for
+  /// other mathematics), and for a head of another kind or made for another target, saying what
+  /// differs.
+  DraftHead(std::string_view kind, const std::filesystem::path& path, const Model& target);
 
   const SafetensorsFile& file() const { return file_; }
   const HeadConfig& config() const { return config_; }
-  /// Throws Error when the head is of another kind, or was made for another target, saying what
-  /// differs. Fills in the taps that a published head leaves to convention.
-  void require(std::string_view kind, const Model& target);
   /// In front of tensor names: "medusa_head." in some published files.
   const std::string& prefix() const { return prefix_; }
   /// Target id of each row of the output layer, ascending; empty: they are the same.
   std::vector<int32_t> draft_ids() const;
 
  private:
+  void require(std::string_view kind, const Model& target) const;
+  void fill_in_taps(int layers);
+
   SafetensorsFile file_;
   HeadConfig config_;
   std::string prefix_;

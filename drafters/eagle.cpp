@@ -16,14 +16,7 @@ constexpr int kMostLevels = 64;
 
 Eagle::Eagle(std::string_view kind, const EagleOptions& options, const MethodParts& parts)
     : growth_(options.tree, kind) {
-  if (options.head.empty()) {
-    throw Error(
-        "{}: no head; train one with `coppice train {}` and name it with "
-        "--set head=\"FILE\"",
-        kind, kind);
-  }
-  DraftHead head(options.head);
-  head.require(kind, *parts.target);
+  const DraftHead head(kind, options.head, *parts.target);
   taps_ = head.config().taps;
   vocabulary_ =
       std::make_unique<DraftVocabulary>(head.draft_ids(), parts.target->config().vocabulary);

@@ -18,13 +18,7 @@ std::unique_ptr<Weight> pack(Backend& backend, const TensorView& view) {
 
 Hydra::Hydra(const HydraOptions& options, const MethodParts& parts)
     : growth_(options.tree, "hydra"), target_(parts.target), backend_(parts.backend) {
-  if (options.head.empty()) {
-    throw Error(
-        "hydra: no head; train one with `coppice train hydra` and name it with "
-        "--set head=\"FILE\"");
-  }
-  DraftHead head(options.head);
-  head.require("hydra", *target_);
+  const DraftHead head("hydra", options.head, *target_);
   const HeadConfig& config = head.config();
   const SafetensorsFile& file = head.file();
   const int dim = target_->config().dim;

@@ -26,13 +26,7 @@ void check_shape_options(const OptionMap& given, const MedusaOptions& options) {
 
 Medusa::Medusa(const MedusaOptions& options, const MethodParts& parts)
     : options_(options), target_(parts.target), backend_(parts.backend) {
-  if (options.head.empty()) {
-    throw Error(
-        "medusa: no head; train one with `coppice train medusa` and name it with "
-        "--set head=\"FILE\"");
-  }
-  DraftHead head(options.head);
-  head.require("medusa", *target_);
+  const DraftHead head("medusa", options.head, *target_);
   const HeadConfig& config = head.config();
   const SafetensorsFile& file = head.file();
   const int dim = target_->config().dim;
