@@ -11,6 +11,7 @@
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/replay.h"
+#include "experiments/table.h"
 
 namespace coppice {
 namespace {
@@ -121,10 +122,6 @@ Setting setting_at(const std::vector<Sweep>& sweeps, const OptionMap& base, size
   return setting;
 }
 
-std::string number(std::optional<double> value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
-}
-
 std::string setting_line(const Setting& setting, const ReplayTotals& totals,
                          const PredictedSpeedup& predicted) {
   constexpr size_t kShown = 6;
@@ -140,9 +137,9 @@ std::string setting_line(const Setting& setting, const ReplayTotals& totals,
                : std::nullopt;
   };
   return fmt::format("{:<40} {:>8} {:>8} {:>9} {:>9} {:>11}  {}\n", setting.name,
-                     number(per_step(totals.emitted), 3), number(per_step(totals.rows), 2),
-                     number(predicted.speedup, 2), number(predicted.clairvoyant, 2), totals.steps,
-                     acceptance);
+                     number_text(per_step(totals.emitted), 3),
+                     number_text(per_step(totals.rows), 2), number_text(predicted.speedup, 2),
+                     number_text(predicted.clairvoyant, 2), totals.steps, acceptance);
 }
 
 nlohmann::ordered_json setting_json(const Setting& setting, const ReplayTotals& totals,

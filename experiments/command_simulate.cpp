@@ -49,10 +49,6 @@ ModelShape shape_named(const std::string& name) {
   return shape_of(read_model(file));
 }
 
-std::string number(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
-}
-
 /// (predicted - measured) / measured
 std::optional<double> difference(const SimulatedMethod& method) {
   if (!method.measured || !method.predicted) return std::nullopt;
@@ -88,12 +84,13 @@ std::string text_of(const std::vector<SimulatedMethod>& methods, const std::stri
   Table table(header);
   double worst = 0.0;
   for (const SimulatedMethod& method : methods) {
-    std::vector<std::string> cells = {method.name,
-                                      number(method.predicted, 2),
-                                      method.measured ? number(method.measured->value, 2) : "n/a",
-                                      number(method.tokens_per_s, 1),
-                                      number(method.step_cost, 2),
-                                      number(method.clairvoyant, 2)};
+    std::vector<std::string> cells = {
+        method.name,
+        number_text(method.predicted, 2),
+        method.measured ? number_text(method.measured->value, 2) : "n/a",
+        number_text(method.tokens_per_s, 1),
+        number_text(method.step_cost, 2),
+        number_text(method.clairvoyant, 2)};
     if (is_recorded) {
       const auto off = difference(method);
       cells.push_back(off ? fmt::format("{:+.1f} %", 100 * *off) : "n/a");

@@ -160,10 +160,6 @@ std::vector<std::string> names_beyond(const std::vector<ArmInfo>& arms,
   return names;
 }
 
-std::string number(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
-}
-
 std::string verdict(const ComparedArm& arm) {
   if (!arm.b_over_a || !arm.b_over_a->ratio.ci95) return "n/a";
   if (!arm.b_over_a->differs()) return "no difference";
@@ -228,8 +224,8 @@ std::vector<std::string> disagreements(const Comparison& comparison) {
     if (arm.b_over_a && arm.b_over_a->differs()) ratio = arm.b_over_a->ratio.value;
     if (!arm.b_over_a && arm.figure_a && arm.figure_b) ratio = *arm.figure_b / *arm.figure_a;
     if (ratio && std::max(*ratio, 1.0 / *ratio) > 1.0 + kAgreement) {
-      out.push_back(fmt::format("{}: speedup {} became {}", arm.name, number(arm.figure_a, 2),
-                                number(arm.figure_b, 2)));
+      out.push_back(fmt::format("{}: speedup {} became {}", arm.name, number_text(arm.figure_a, 2),
+                                number_text(arm.figure_b, 2)));
     }
   }
   return out;
@@ -260,11 +256,11 @@ std::string comparison_text(const Comparison& comparison) {
   for (size_t i = 0; i < comparison.arms.size(); ++i) {
     const ComparedArm& arm = comparison.arms[i];
     const auto figure = [&](const std::optional<double>& value) {
-      return i == 0 ? number(value, 1) + " tok/s" : number(value, 2);
+      return i == 0 ? number_text(value, 1) + " tok/s" : number_text(value, 2);
     };
     table.add({arm.name, figure(arm.figure_a), figure(arm.figure_b), ratio_text(arm.b_over_a),
-               number(arm.b_over_a ? arm.b_over_a->effect : std::nullopt, 2), verdict(arm),
-               number(arm.tokens_per_step_a, 2), number(arm.tokens_per_step_b, 2),
+               number_text(arm.b_over_a ? arm.b_over_a->effect : std::nullopt, 2), verdict(arm),
+               number_text(arm.tokens_per_step_a, 2), number_text(arm.tokens_per_step_b, 2),
                arm.identical ? fmt::format("{:.1f} %", 100.0 * *arm.identical) : "n/a"});
   }
   return out + table.markdown() +

@@ -31,12 +31,6 @@ constexpr std::string_view kDefinitions =
 **Identical** is the share of prompts whose token ids equal the baseline's. A lossless method under `greedy` or `coupled` has 100 %; `rejection` keeps the distribution, not the text. Rules marked **lossy** change what is emitted; an arm marked **invalid** had its acceptance forced, so that its times are real and its text means nothing. n/a: there was nothing to compute it from.
 )";
 
-std::string number(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
-}
-std::string percent(const std::optional<double>& share) {
-  return share ? fmt::format("{:.1f} %", 100.0 * *share) : "n/a";
-}
 std::string speedup_text(const std::optional<Ratio>& speedup) {
   if (!speedup) return "n/a";
   const std::string value = fmt::format("{:.2f}", speedup->value);
@@ -44,8 +38,8 @@ std::string speedup_text(const std::optional<Ratio>& speedup) {
   return fmt::format("{} [{:.2f}, {:.2f}]", value, speedup->ci95->low, speedup->ci95->high);
 }
 std::string percentiles_text(const Percentiles& p, int digits) {
-  return fmt::format("{} / {} / {}", number(p.p50, digits), number(p.p90, digits),
-                     number(p.p99, digits));
+  return fmt::format("{} / {} / {}", number_text(p.p50, digits), number_text(p.p90, digits),
+                     number_text(p.p99, digits));
 }
 
 Table step_table(const Summary& summary) {
@@ -58,14 +52,14 @@ Table step_table(const Summary& summary) {
       return ms ? fmt::format("{:.3f}", (*ms).*which) : "n/a";
     };
     table.add({arm.arm.name, fmt::format("{}", arm.drafted), fmt::format("{}", arm.accepted),
-               fmt::format("{}", arm.discarded), number(arm.rows_per_step, 2),
+               fmt::format("{}", arm.discarded), number_text(arm.rows_per_step, 2),
                fmt::format("{} of {}", arm.steps_without_draft, arm.steps), cost,
                phase(&PhaseTimes::draft), phase(&PhaseTimes::target), phase(&PhaseTimes::judge),
                phase(&PhaseTimes::other)});
   };
   add(summary.baseline, summary.baseline.step_ms ? "1.00" : "n/a");
   for (const MethodSummary& method : summary.methods)
-    add(method, number(method.step_cost_ratio, 2));
+    add(method, number_text(method.step_cost_ratio, 2));
   return table;
 }
 
@@ -78,10 +72,10 @@ Table budget_table(const Summary& summary) {
     if (method.speedup && method.clairvoyant_speedup) {
       share = method.speedup->value / *method.clairvoyant_speedup;
     }
-    table.add({method.arm.name, number(method.proposed_per_step, 2),
-               number(method.rows_per_step, 2), number(method.predicted_speedup, 2),
-               speedup_text(method.speedup), number(method.clairvoyant_speedup, 2),
-               percent(share)});
+    table.add({method.arm.name, number_text(method.proposed_per_step, 2),
+               number_text(method.rows_per_step, 2), number_text(method.predicted_speedup, 2),
+               speedup_text(method.speedup), number_text(method.clairvoyant_speedup, 2),
+               percent_text(share)});
   }
   return table;
 }
@@ -91,10 +85,10 @@ Table energy_table(const Summary& summary) {
   Table table({"method", "joules per token", "of the baseline's"});
   const std::optional<double> plain = summary.baseline.joules_per_token;
   if (!plain) return table;
-  table.add({summary.baseline.arm.name, number(plain, 3), "1.00"});
+  table.add({summary.baseline.arm.name, number_text(plain, 3), "1.00"});
   for (const MethodSummary& method : summary.methods) {
     const std::optional<double> own = method.joules_per_token;
-    table.add({method.arm.name, number(own, 3), own ? number(*own / *plain, 2) : "n/a"});
+    table.add({method.arm.name, number_text(own, 3), own ? number_text(*own / *plain, 2) : "n/a"});
   }
   return table;
 }
@@ -122,7 +116,7 @@ Table acceptance_table(const Summary& summary) {
     std::vector<std::string> cells = {method.arm.name};
     for (size_t i = 0; i < positions; ++i) {
       const auto& shares = method.acceptance_by_position;
-      cells.push_back(i < shares.size() ? number(shares[i], 2) : "n/a");
+      cells.push_back(i < shares.size() ? number_text(shares[i], 2) : "n/a");
     }
     table.add(cells);
   }
@@ -144,7 +138,7 @@ Table category_table(const Summary& summary) {
       cells.push_back(found == method.by_category.end()
                           ? "n/a"
                           : fmt::format("{}; {}", speedup_text(found->second.speedup),
-                                        number(found->second.tokens_per_step, 2)));
+                                        number_text(found->second.tokens_per_step, 2)));
     }
     table.add(cells);
   }
@@ -205,16 +199,16 @@ Table headline(const Summary& summary) {
   Table table({"method", "rule", "speedup [95 %]", "tokens/s", "tokens per step", "identical"}, 2);
   table.add({summary.baseline.arm.name, summary.baseline.arm.rule,
              summary.baseline.steps > 0 ? "1.00" : "n/a",
-             number(summary.baseline.decode_tokens_per_s, 1),
-             number(summary.baseline.tokens_per_step, 2),
+             number_text(summary.baseline.decode_tokens_per_s, 1),
+             number_text(summary.baseline.tokens_per_step, 2),
              summary.baseline.prompts > 0 ? "100.0 %" : "n/a"});
   for (const MethodSummary& method : summary.methods) {
     const std::string_view mark = !method.arm.valid      ? " (invalid)"
                                   : !method.arm.lossless ? " (lossy)"
                                                          : "";
     table.add({method.arm.name, fmt::format("{}{}", method.arm.rule, mark),
-               speedup_text(method.speedup), number(method.decode_tokens_per_s, 1),
-               number(method.tokens_per_step, 2), percent(method.identical_rate)});
+               speedup_text(method.speedup), number_text(method.decode_tokens_per_s, 1),
+               number_text(method.tokens_per_step, 2), percent_text(method.identical_rate)});
   }
   return table;
 }

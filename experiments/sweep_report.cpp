@@ -31,16 +31,12 @@ ordered_json read_record(const fs::path& sweep) {
   return read_json(sweep / "sweep.json");
 }
 
-std::string number(const ordered_json& value, int digits) {
-  return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), digits) : "n/a";
-}
-
-std::string percent(const ordered_json& share) {
-  return share.is_number() ? fmt::format("{:.1f} %", 100.0 * share.get<double>()) : "n/a";
+std::optional<double> figure(const ordered_json& value) {
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
 std::string speedup_text(const ordered_json& speedup) {
-  const std::string value = number(speedup.at("value"), 2);
+  const std::string value = number_text(figure(speedup.at("value")), 2);
   const ordered_json& interval = speedup.at("ci95");
   if (!interval.is_array()) return value;
   return fmt::format("{} [{:.2f}, {:.2f}]", value, interval[0].get<double>(),
@@ -66,11 +62,11 @@ void add_rows(Table& table, const ordered_json& cell, const ordered_json& summar
                                                           : !lossless ? " (lossy)"
                                                                       : ""));
     row.push_back(speedup_text(method.at("speedup")));
-    row.push_back(number(method.at("decode_tokens_per_s"), 1));
-    row.push_back(number(summary.at("baseline").at("decode_tokens_per_s"), 1));
-    row.push_back(number(method.at("tokens_per_step"), 2));
-    row.push_back(number(method.at("rows_per_step"), 2));
-    row.push_back(percent(method.at("identical_rate")));
+    row.push_back(number_text(figure(method.at("decode_tokens_per_s")), 1));
+    row.push_back(number_text(figure(summary.at("baseline").at("decode_tokens_per_s")), 1));
+    row.push_back(number_text(figure(method.at("tokens_per_step")), 2));
+    row.push_back(number_text(figure(method.at("rows_per_step")), 2));
+    row.push_back(percent_text(figure(method.at("identical_rate"))));
     table.add(std::move(row));
   }
 }
@@ -123,7 +119,7 @@ std::string sweep_report(const fs::path& sweep) {
     const fs::path folder = sweep / "cells" / hash;
     const ordered_json state = read_json(folder / "cell.json");
     if (state.contains("drift") && state["drift"].get<double>() > kMostDrift) {
-      moved += fmt::format("- {}: by {}\n", name, percent(state["drift"]));
+      moved += fmt::format("- {}: by {}\n", name, percent_text(figure(state["drift"])));
     }
     const ordered_json summary = read_json(folder / "summary.json");
     models.insert(summary.at("model").at("file").get<std::string>());

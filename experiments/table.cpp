@@ -62,6 +62,13 @@ std::string Table::html() const {
   return out + "</tbody></table>\n";
 }
 
+std::string number_text(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
+}
+std::string percent_text(const std::optional<double>& share) {
+  return share ? fmt::format("{:.1f} %", 100.0 * *share) : "n/a";
+}
+
 std::string escape_latex(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -6,6 +6,7 @@
 //   std::string text = table.markdown();
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,10 @@ class Table {
   size_t text_columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// A figure as reports show it: "1.25", "98.0 %"; "n/a" where there is none.
+std::string number_text(const std::optional<double>& value, int digits);
+std::string percent_text(const std::optional<double>& share);
 
 /// Characters that mean something to LaTeX, escaped.
 std::string escape_latex(std::string_view text);
