@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -19,6 +18,7 @@
 #include "experiments/replay.h"
 #include "experiments/workload.h"
 #include "kernels/base/error.h"
+#include "tests/scratch.h"
 #include "tests/tiny_model_file.h"
 
 namespace coppice {
@@ -26,34 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::error_of;
+using test::Scratch;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
-/// An empty folder that lives as long as the object.
-class Scratch {
- public:
-  Scratch() : path_(fs::temp_directory_path() / fmt::format("coppice-bench-test-{}", ::getpid())) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Scratch() { fs::remove_all(path_); }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<std::string> lines_of(const fs::path& path) {
   std::ifstream in(path);
