@@ -169,10 +169,25 @@ std::string describe(const HeadTarget& target) {
                      target.architecture.empty() ? "unknown" : target.architecture);
 }
 
-const std::filesystem::path& given(std::string_view kind, const std::filesystem::path& path) {
+/// "": the head that comes with the project for that target.
+std::filesystem::path given_or_shipped(std::string_view kind, const std::filesystem::path& path,
+                                       const Model& target) {
   if (!path.empty()) return path;
-  throw Error("{}: no head; train one with `coppice train {}` and name it with --set head=\"FILE\"",
-              kind, kind);
+  const std::string ending = fmt::format(".{}.safetensors", kind);
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(COPPICE_PRETRAINED, none)) {
+    if (!entry.path().filename().string().ends_with(ending)) continue;
+    const SafetensorsFile file(entry.path());
+    const auto config = file.metadata().find(kConfigKey);
+    if (config != file.metadata().end() &&
+        own_config(file, config->second).target.fingerprint == target.fingerprint()) {
+      return entry.path();
+    }
+  }
+  throw Error(
+      "{}: no head for {} comes with the project; train one with `coppice train {}` and name it "
+      "with --set head=\"FILE\"",
+      kind, target.config().name, kind);
 }
 
 }  // namespace
@@ -210,7 +225,7 @@ std::string head_config_text(const HeadConfig& config) {
 }
 
 DraftHead::DraftHead(std::string_view kind, const std::filesystem::path& path, const Model& target)
-    : file_(given(kind, path)) {
+    : file_(given_or_shipped(kind, path, target)) {
   const auto own = file_.metadata().find(kConfigKey);
   config_ = own != file_.metadata().end() ? own_config(file_, own->second)
                                           : published_config(file_, prefix_);

@@ -45,9 +45,9 @@ std::string head_config_text(const HeadConfig& config);
 
 class DraftHead {
  public:
-  /// Throws Error for an empty path, for what is no head (unknown layouts, configs that ask for
-  /// other mathematics), and for a head of another kind or made for another target, saying what
-  /// differs.
+  /// An empty path: the head of drafters/pretrained that was trained for that target. Throws Error
+  /// when there is none, for what is no head (unknown layouts, configs that ask for other
+  /// mathematics), and for a head of another kind or made for another target, saying what differs.
   DraftHead(std::string_view kind, const std::filesystem::path& path, const Model& target);
 
   const SafetensorsFile& file() const { return file_; }

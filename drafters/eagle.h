@@ -26,7 +26,8 @@ struct EagleOptions {
 
   template <class Visitor>
   void visit(Visitor& v) {
-    v("head", head, "file that `coppice train` wrote, or a published checkpoint");
+    v("head", head,
+      "file that `coppice train` wrote, or a published checkpoint; empty: the one shipped");
     tree.visit(v);
   }
 };

@@ -24,7 +24,7 @@ struct HydraOptions {
 
   template <class Visitor>
   void visit(Visitor& v) {
-    v("head", head, "file that `coppice train hydra` wrote");
+    v("head", head, "file that `coppice train hydra` wrote; empty: the one shipped for the target");
     tree.visit(v);
   }
 };

@@ -29,7 +29,8 @@ struct MedusaOptions {
 
   template <class Visitor>
   void visit(Visitor& v) {
-    v("head", head, "file that `coppice train medusa` wrote, or a published Medusa checkpoint");
+    v("head", head,
+      "file that `coppice train medusa` wrote, or a published checkpoint; empty: the one shipped");
     v("shape", shape,
       "of the tree: the paths that the heads find likeliest, or the same number of guesses a head "
       "everywhere",

@@ -50,7 +50,7 @@ Example random_example(const HeadConfig& config, int tokens, uint64_t seed) {
       at::randn({static_cast<int64_t>(config.taps.size()), tokens, config.target.dim}, at::kDouble);
   made.last = config.kind == "eagle3" ? at::randn({tokens, config.target.dim}, at::kDouble)
                                       : made.states[0];
-  made.answer = 3;
+  made.answer = 5;
   return made;
 }
 
@@ -101,8 +101,10 @@ TEST(HeadNet, AgreesWithThePapersInPlainLoops) {
     const auto logits = net.forward(example, 3);
     ASSERT_EQ(logits.size(), 3u);
     for (int k = 0; k < 3; ++k) {
-      ASSERT_EQ(logits[static_cast<size_t>(k)].size(0), kTokens - 2 - k);
-      for (int i = 0; i < kTokens - 2 - k; ++i) {
+      const auto first = static_cast<int>(HeadNet::first_row(example, k));
+      ASSERT_EQ(logits[static_cast<size_t>(k)].size(0), kTokens - 2 - first);
+      for (int row = 0; row < kTokens - 2 - first; ++row) {
+        const int i = first + row - k;  // the last true state
         const auto at = text.begin() + i + 1;
         Row expected;
         if (head.config.kind == "medusa") {
@@ -113,10 +115,10 @@ TEST(HeadNet, AgreesWithThePapersInPlainLoops) {
           expected = oracle.eagle({states.begin(), states.begin() + i + 1},
                                   {text.begin() + 1, at + k + 1});
         }
-        const Row got = row_of(logits[static_cast<size_t>(k)][i]);
+        const Row got = row_of(logits[static_cast<size_t>(k)][row]);
         ASSERT_EQ(got.size(), expected.size());
         for (size_t c = 0; c < got.size(); ++c) {
-          ASSERT_NEAR(got[c], expected[c], 1e-4) << kind << ", step " << k << ", row " << i;
+          ASSERT_NEAR(got[c], expected[c], 1e-4) << kind << ", step " << k << ", row " << row;
         }
       }
     }
@@ -197,7 +199,8 @@ class TrainerTest : public testing::Test {
     std::unique_ptr<HiddenStates> train, validation;
     std::unique_ptr<Trainer> trainer;
   };
-  std::unique_ptr<Run> make(const std::string& kind, const std::string& name, size_t store) {
+  std::unique_ptr<Run> make(const std::string& kind, const std::string& name, size_t store,
+                            int threads = 1) {
     auto run = std::make_unique<Run>();
     const auto folder = folder_ / name;
     std::filesystem::create_directories(folder);
@@ -212,8 +215,9 @@ class TrainerTest : public testing::Test {
     run->validation = states(run->data.answers.validation);
     run->data.train = run->train.get();
     run->data.validation = run->validation.get();
-    run->trainer = std::make_unique<Trainer>(
-        head, config_, read_target(tiny_.source(), run->data.draft_ids), run->data, folder);
+    run->trainer =
+        std::make_unique<Trainer>(head, config_, read_target(tiny_.source(), run->data.draft_ids),
+                                  run->data, folder, threads);
     return run;
   }
 
@@ -232,7 +236,7 @@ TEST_F(TrainerTest, AResumedRunHasTheWeightsOfAnUnbrokenOne) {
     auto whole = make(kind, name + "-whole", size_t{1} << 30);
     whole->trainer->run(0.0);
     make(kind, name + "-broken", 20000)->trainer->run(0.0, 4);  // most states do not fit
-    auto rest = make(kind, name + "-broken", 0);
+    auto rest = make(kind, name + "-broken", 0, 3);             // on more cores
     ASSERT_TRUE(rest->trainer->resume());
     EXPECT_EQ(rest->trainer->steps_done(), 4);
     rest->trainer->run(0.0);
@@ -251,11 +255,14 @@ TEST_F(TrainerTest, AHeadLearnsFromScratchAndDraftsAsItWasValidated) {
   config_.loop.steps = 160;
   for (const char* kind : kKinds) {
     auto run = make(kind, kind, size_t{1} << 30);
+    // So small a model repeats itself, and its own output layer, which heads begin with, says so.
+    for (auto& [name, value] : run->trainer->net().parameters()) {
+      if (name == "lm_head.weight") value.detach().normal_(0.0, 0.02);
+    }
     const double before = run->trainer->evaluate().tokens_per_step();
     run->trainer->run(0.0);
     const double after = run->trainer->evaluate().tokens_per_step();
-    // So small a model repeats itself, and Medusa begins as the target's own output layer.
-    EXPECT_GT(after, std::min(before + 0.25, 2.4)) << kind;
+    EXPECT_GT(after, before + 0.5) << kind;
 
     MethodSpec method{.method = kind, .budget = kBudgetAll};
     method.options = {{"head", run->trainer->head_path().string(), "test"}};

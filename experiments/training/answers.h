@@ -24,8 +24,11 @@ struct Answers {
   std::vector<TrainText> train, validation;
 };
 
-/// The prompts of every file, shuffled; the first `validation` of them are for validation.
-std::vector<Prompt> training_prompts(const DataOptions& options, const std::filesystem::path& base);
+/// Prompts of the files and those that the target writes itself, encoded and shuffled; the first
+/// `validation` of them are for validation. Written prompts are kept in the folder like answers.
+std::vector<Prompt> training_prompts(const DataOptions& options, const std::filesystem::path& base,
+                                     const LoadedModel& target, Backend& backend,
+                                     const std::filesystem::path& folder);
 
 /// The prompts are encoded. Reuses what lies in the folder. Throws Error when that was made with
 /// other settings, or when no text is left.

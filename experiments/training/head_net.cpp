@@ -1,6 +1,8 @@
 // See head_net.h.
 #include "experiments/training/head_net.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -40,6 +42,15 @@ double Hits::tokens_per_step() const {
   return tokens;
 }
 
+void Hits::add(const Hits& more) {
+  reached.resize(std::max(reached.size(), more.reached.size()));
+  right.resize(reached.size());
+  for (size_t k = 0; k < more.reached.size(); ++k) {
+    reached[k] += more.reached[k];
+    right[k] += more.right[k];
+  }
+}
+
 HeadNet::HeadNet(const HeadConfig& config, const TargetTensors& target, uint64_t seed,
                  at::ScalarType type)
     : config_(config), target_(target), type_(type) {
@@ -71,7 +82,10 @@ HeadNet::HeadNet(const HeadConfig& config, const TargetTensors& target, uint64_t
     const int64_t q = int64_t{config.heads} * config.head_dim;
     const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
     const int64_t joined = third ? static_cast<int64_t>(config.taps.size()) * dim : 2 * dim;
-    add_matrix("fc.weight", dim, joined);
+    // The highest state passes: the target's output layer can read what comes of it.
+    at::Tensor pass = at::randn({dim, joined}) * (0.1 / std::sqrt(static_cast<double>(joined)));
+    pass.narrow(1, joined - dim, dim).add_(at::eye(dim));
+    add("fc.weight", pass);
     if (!third) add("fc.bias", at::zeros({dim}));
     add_matrix(layer + "self_attn.q_proj.weight", q, inputs);
     add_matrix(layer + "self_attn.k_proj.weight", kv, inputs);
@@ -102,8 +116,8 @@ void HeadNet::add(const std::string& name, at::Tensor value) {
   parameters_.emplace_back(name, value.to(type_).detach().clone().requires_grad_(true));
 }
 
-at::Tensor& HeadNet::parameter(const std::string& name) {
-  for (auto& [known, value] : parameters_) {
+const at::Tensor& HeadNet::parameter(const std::string& name) const {
+  for (const auto& [known, value] : parameters_) {
     if (known == name) return value;
   }
   check_failed(name.c_str(), __FILE__, __LINE__);
@@ -117,7 +131,11 @@ at::Tensor HeadNet::embed(const Example& example) const {
   return target_.embedding.index_select(0, example.tokens);
 }
 
-at::Tensor HeadNet::blocks(at::Tensor x, int head, int first) {
+int64_t HeadNet::first_row(const Example& example, int step) {
+  return std::max<int64_t>(step, example.answer - 2);
+}
+
+at::Tensor HeadNet::blocks(at::Tensor x, int head, int first) const {
   for (int block = first; block < config_.blocks; ++block) {
     const std::string name = fmt::format("{}.{}.linear.", head, block);
     x = x + at::silu(at::linear(x, weight(name + "weight"), weight(name + "bias")));
@@ -125,32 +143,36 @@ at::Tensor HeadNet::blocks(at::Tensor x, int head, int first) {
   return x;
 }
 
-std::vector<at::Tensor> HeadNet::forward(const Example& example, int steps, double noise) {
+std::vector<at::Tensor> HeadNet::forward(const Example& example, int steps) const {
   if (config_.kind == "medusa") return medusa(example, std::min(steps, config_.count));
   if (config_.kind == "hydra") return hydra(example, std::min(steps, config_.count));
-  return unroll(example, steps, noise);
+  return unroll(example, steps, 0.0, nullptr);
 }
 
-std::vector<at::Tensor> HeadNet::medusa(const Example& example, int steps) {
+std::vector<at::Tensor> HeadNet::medusa(const Example& example, int steps) const {
   const at::Tensor state = normed_last(example);
   std::vector<at::Tensor> out;
   for (int head = 0; head < steps; ++head) {
-    const int64_t rows = example.tokens.size(0) - 2 - head;
+    const int64_t first = first_row(example, head) - head;
+    const int64_t rows = example.tokens.size(0) - 2 - head - first;
     if (rows <= 0) break;
-    out.push_back(at::linear(blocks(state.narrow(0, 0, rows), head, 0), weight("lm_head.weight")));
+    out.push_back(
+        at::linear(blocks(state.narrow(0, first, rows), head, 0), weight("lm_head.weight")));
   }
   return out;
 }
 
-std::vector<at::Tensor> HeadNet::hydra(const Example& example, int steps) {
+std::vector<at::Tensor> HeadNet::hydra(const Example& example, int steps) const {
   const at::Tensor state = normed_last(example), embedded = embed(example);
   std::vector<at::Tensor> out;
   for (int head = 0; head < steps; ++head) {
-    const int64_t rows = example.tokens.size(0) - 2 - head;
+    const int64_t first = first_row(example, head) - head;
+    const int64_t rows = example.tokens.size(0) - 2 - head - first;
     if (rows <= 0) break;
-    std::vector<at::Tensor> parts = {state.narrow(0, 0, rows)};
-    for (int token = 0; token <= head; ++token)
-      parts.push_back(embedded.narrow(0, 1 + token, rows));
+    std::vector<at::Tensor> parts = {state.narrow(0, first, rows)};
+    for (int token = 0; token <= head; ++token) {
+      parts.push_back(embedded.narrow(0, first + 1 + token, rows));
+    }
     const at::Tensor x = at::cat(parts, 1);
     const std::string name = fmt::format("{}.0.", head);
     const at::Tensor y =
@@ -164,24 +186,36 @@ std::vector<at::Tensor> HeadNet::hydra(const Example& example, int steps) {
 // Row p reads the state at p and the token at p + 1. In step s it stands s drafts behind the last
 // true state, p - s: it reads what step s - 1 gave at p - 1, and sees the keys of step 0 up to
 // p - s and those of step j at p - s + j: what drafting will see (Li 2025, section 3.2, fig. 6).
-std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, double noise) {
+// Of the prompt only step 0's keys are needed: all else begins at row `base`.
+std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, double noise,
+                                        at::Tensor* features) const {
   const bool third = config_.kind == "eagle3";
   const std::string layer = third ? "midlayer." : "layers.0.";
-  const int64_t rows = example.tokens.size(0) - 2;
-  const int64_t heads = config_.heads, kv_heads = config_.kv_heads, head_dim = config_.head_dim;
+  const int64_t all = example.tokens.size(0) - 2;
   std::vector<at::Tensor> out;
+  if (all <= 0) return out;
+  const int64_t base = std::max<int64_t>(0, first_row(example, 0) - (steps - 1));
+  const int64_t rows = all - base;
   if (rows <= 0) return out;
+  const int64_t heads = config_.heads, kv_heads = config_.kv_heads, head_dim = config_.head_dim;
   const double eps = config_.norm_eps;
-  const at::Tensor embedded = embed(example).narrow(0, 1, rows);
-  const at::Tensor position = at::arange(rows, type_).unsqueeze(1);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+  const at::Tensor embedded = embed(example).narrow(0, 1, all);
+  const at::Tensor position = at::arange(all, type_).unsqueeze(1);
   const at::Tensor frequency =
       at::pow(static_cast<double>(config_.rotary_base),
               at::arange(head_dim / 2, at::kDouble) * (-2.0 / static_cast<double>(head_dim)));
   const at::Tensor angle = (position.to(at::kDouble) * frequency.unsqueeze(0)).to(type_);
   const at::Tensor cosine = at::cos(angle), sine = at::sin(angle);
-  const at::Tensor index = at::arange(rows, at::kLong);
+  const at::Tensor index = at::arange(all, at::kLong);
+  const auto tail = [&](const at::Tensor& x) { return x.narrow(-2, x.size(-2) - rows, rows); };
+  /// (rows of x, count head_dim) to (count, rows of x, head_dim), of a text's last rows.
   const auto split = [&](const at::Tensor& x, int64_t count) {
-    return x.view({rows, count, head_dim}).transpose(0, 1);
+    return x.view({x.size(0), count, head_dim}).transpose(0, 1);
+  };
+  const auto turned = [&](const at::Tensor& x) {
+    const int64_t count = x.size(-2);
+    return rotate(x, cosine.narrow(0, all - count, count), sine.narrow(0, all - count, count));
   };
   const auto grouped = [&](const at::Tensor& x) {
     return x.repeat_interleave(heads / kv_heads, 0);
@@ -190,36 +224,42 @@ std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, doubl
   at::Tensor state;
   if (third) {
     const int64_t taps = example.states.size(0);
-    state = at::linear(example.states.narrow(1, 0, rows)
-                           .transpose(0, 1)
-                           .reshape({rows, taps * config_.target.dim}),
-                       weight("fc.weight"));
+    state = at::linear(
+        example.states.narrow(1, 0, all).transpose(0, 1).reshape({all, taps * config_.target.dim}),
+        weight("fc.weight"));
   } else {
-    state = normed_last(example).narrow(0, 0, rows);
-    if (noise > 0.0) state = state + (at::rand_like(state) * 2.0 - 1.0) * noise;
+    state = normed_last(example).narrow(0, 0, all);
+    if (noise > 0.0) {
+      const auto random = at::make_generator<at::CPUGeneratorImpl>(example.seed);
+      state = state + (at::rand(state.sizes(), random, state.options()) * 2.0 - 1.0) * noise;
+    }
   }
+  const at::Tensor tokens =
+      third ? rms_norm(embedded, weight("midlayer.input_layernorm.weight"), eps) : embedded;
   std::vector<at::Tensor> keys, values;
   for (int step = 0; step < steps && step < rows; ++step) {
-    if (step > 0) state = shift(state, 1);
+    const bool begins = step == 0;
+    if (!begins) state = shift(state, 1);
     at::Tensor x, input;
     if (third) {
       x = state;
-      input = at::cat({rms_norm(embedded, weight("midlayer.input_layernorm.weight"), eps),
+      input = at::cat({begins ? tokens : tail(tokens),
                        rms_norm(state, weight("midlayer.hidden_norm.weight"), eps)},
                       1);
     } else {
-      x = at::linear(at::cat({embedded, state}, 1), weight("fc.weight"), weight("fc.bias"));
+      x = at::linear(at::cat({begins ? tokens : tail(tokens), state}, 1), weight("fc.weight"),
+                     weight("fc.bias"));
       input = x;
     }
-    const at::Tensor q = rotate(
-        split(at::linear(input, weight(layer + "self_attn.q_proj.weight")), heads), cosine, sine);
     keys.push_back(grouped(
-        rotate(split(at::linear(input, weight(layer + "self_attn.k_proj.weight")), kv_heads),
-               cosine, sine)));
+        turned(split(at::linear(input, weight(layer + "self_attn.k_proj.weight")), kv_heads))));
     values.push_back(
         grouped(split(at::linear(input, weight(layer + "self_attn.v_proj.weight")), kv_heads)));
-    const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
-    const at::Tensor unseen = index.unsqueeze(0) > (index - step).unsqueeze(1);
+    x = tail(x);
+    const at::Tensor q =
+        turned(split(at::linear(tail(input), weight(layer + "self_attn.q_proj.weight")), heads));
+    const at::Tensor unseen =
+        index.unsqueeze(0) > (index.narrow(0, base, rows) - step).unsqueeze(1);
     std::vector<at::Tensor> scores = {
         (at::matmul(q, keys[0].transpose(1, 2)) * scale)
             .masked_fill(unseen, -std::numeric_limits<double>::infinity())};
@@ -228,10 +268,10 @@ std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, doubl
       scores.push_back((q * key).sum(-1, true) * scale);
     }
     const at::Tensor share = at::softmax(at::cat(scores, -1), -1);
-    at::Tensor attended = at::matmul(share.narrow(-1, 0, rows), values[0]);
+    at::Tensor attended = at::matmul(share.narrow(-1, 0, all), values[0]);
     for (int j = 1; j <= step; ++j) {
-      attended = attended + share.narrow(-1, rows + j - 1, 1) *
-                                shift(values[static_cast<size_t>(j)], step - j);
+      attended = attended +
+                 share.narrow(-1, all + j - 1, 1) * shift(values[static_cast<size_t>(j)], step - j);
     }
     x = x + at::linear(attended.transpose(0, 1).reshape({rows, heads * head_dim}),
                        weight(layer + "self_attn.o_proj.weight"));
@@ -239,8 +279,9 @@ std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, doubl
     const at::Tensor gate = at::silu(at::linear(h, weight(layer + "mlp.gate_proj.weight")));
     const at::Tensor up = at::linear(h, weight(layer + "mlp.up_proj.weight"));
     x = x + at::linear(gate * up, weight(layer + "mlp.down_proj.weight"));
-    if (step == 0) features_ = x;
-    const at::Tensor guess = x.narrow(0, step, rows - step);
+    const int64_t first = first_row(example, step) - base;
+    const at::Tensor guess = x.narrow(0, first, rows - first);
+    if (begins && features != nullptr) *features = guess;
     out.push_back(
         third ? at::linear(rms_norm(guess, weight("norm.weight"), eps), weight("lm_head.weight"))
               : at::linear(guess, target_.output));
@@ -249,27 +290,31 @@ std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, doubl
   return out;
 }
 
-HeadLoss HeadNet::loss(const Example& example, const LoopOptions& options) {
-  const int steps = config_.kind.starts_with("eagle") ? options.unroll : config_.count;
-  const std::vector<at::Tensor> logits = forward(example, steps, options.noise);
+HeadLoss HeadNet::loss(const Example& example, const LoopOptions& options) const {
+  at::Tensor features;  // EAGLE: the first guesses at the next states
+  const std::vector<at::Tensor> logits =
+      config_.kind.starts_with("eagle") ? unroll(example, options.unroll, options.noise, &features)
+                                        : forward(example, config_.count);
   const int64_t tokens = example.tokens.size(0);
   // The target's distribution of token i + 1 stands at row i.
+  const int64_t from = first_row(example, 0) + 1;
   const at::Tensor last = normed_last(example);
   const at::Tensor taught =
-      options.distill ? at::softmax(at::linear(last, target_.output), -1) : at::Tensor();
+      options.distill
+          ? at::softmax(at::linear(last.narrow(0, from, tokens - from), target_.output), -1)
+          : at::Tensor();
   const at::Tensor rows = target_.draft_row.index_select(0, example.tokens);
-  const at::Tensor learnt =
-      rows.ge(0).logical_and(at::arange(tokens, at::kLong).ge(example.answer)).to(type_);
+  const at::Tensor learnt = rows.ge(0).to(type_);
   HeadLoss loss{at::zeros({}, at::TensorOptions().dtype(type_))};
   double share = options.cross_entropy;
   for (size_t k = 0; k < logits.size(); ++k) {
-    const auto label = static_cast<int64_t>(k) + 2;
+    const int64_t label = first_row(example, static_cast<int>(k)) + 2;
     const int64_t count = logits[k].size(0);
     const at::Tensor mask = learnt.narrow(0, label, count);
     const at::Tensor log_q = at::log_softmax(logits[k], -1);
     const at::Tensor entropy =
         options.distill
-            ? -(taught.narrow(0, label - 1, count) * log_q).sum(-1)
+            ? -(taught.narrow(0, label - 1 - from, count) * log_q).sum(-1)
             : -log_q.gather(1, rows.narrow(0, label, count).clamp_min(0).unsqueeze(1)).squeeze(1);
     loss.total = loss.total + share * (entropy * mask).sum() / mask.sum().clamp_min(1.0);
     if (k == 0) loss.labels = static_cast<int64_t>(mask.sum().item<double>());
@@ -277,28 +322,27 @@ HeadLoss HeadNet::loss(const Example& example, const LoopOptions& options) {
   }
   // Li 2024, eq. 3: L_reg = Smooth L1(f_{i+1}, Draft_Model(T_{2:i+1}, F_{1:i})).
   if (config_.kind == "eagle" && !logits.empty() && options.regression > 0.0) {
-    const int64_t count = features_.size(0);
-    const at::Tensor mask = at::arange(tokens, at::kLong).ge(example.answer).to(type_);
-    const at::Tensor per_row =
-        at::smooth_l1_loss(features_, last.narrow(0, 1, count), at::Reduction::None).mean(-1);
-    const at::Tensor here = mask.narrow(0, 2, count);
     loss.total =
-        loss.total + options.regression * (per_row * here).sum() / here.sum().clamp_min(1.0);
+        loss.total +
+        options.regression * at::smooth_l1_loss(features, last.narrow(0, from, features.size(0)));
   }
   return loss;
 }
 
-void HeadNet::count_hits(const Example& example, int steps, Hits& hits) {
+void HeadNet::count_hits(const Example& example, int steps, Hits& hits) const {
   const std::vector<at::Tensor> logits = forward(example, steps);
   hits.reached.resize(std::max(hits.reached.size(), logits.size()));
   hits.right.resize(hits.reached.size());
   const at::Tensor rows = target_.draft_row.index_select(0, example.tokens);
-  at::Tensor alive = at::arange(example.tokens.size(0), at::kLong).ge(example.answer - 2);
+  at::Tensor alive;  // by the true state that the drafts begin at, from first_row(0) on
   for (size_t k = 0; k < logits.size(); ++k) {
-    const int64_t count = logits[k].size(0);
+    const int64_t first = first_row(example, static_cast<int>(k));
+    const int64_t before = first_row(example, 0) + static_cast<int64_t>(k) - first;
+    const int64_t count = logits[k].size(0) - before;
+    if (count <= 0) break;
     const at::Tensor right =
-        logits[k].argmax(-1).eq(rows.narrow(0, static_cast<int64_t>(k) + 2, count));
-    alive = alive.narrow(0, 0, count);
+        logits[k].narrow(0, before, count).argmax(-1).eq(rows.narrow(0, first + before + 2, count));
+    alive = k == 0 ? at::ones_like(right) : alive.narrow(0, 0, count);
     hits.reached[k] += alive.sum().item<int64_t>();
     alive = alive.logical_and(right);
     hits.right[k] += alive.sum().item<int64_t>();

@@ -35,6 +35,7 @@ struct Example {
   at::Tensor states;   // (taps, tokens, dim)
   at::Tensor last;     // (tokens, dim), before the output norm
   int64_t answer = 0;  // index of the answer's first token
+  uint64_t seed = 0;   // of its noise
 };
 
 struct HeadLoss {
@@ -46,6 +47,7 @@ struct HeadLoss {
 struct Hits {
   std::vector<int64_t> reached, right;
   double tokens_per_step() const;
+  void add(const Hits& more);
 };
 
 class HeadNet {
@@ -61,31 +63,34 @@ class HeadNet {
   std::vector<Parameter>& parameters() { return parameters_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Parameter>& constants() const { return constants_; }
-  at::Tensor& parameter(const std::string& name);
+  const at::Tensor& parameter(const std::string& name) const;
 
-  /// Row i of step k: logits over the draft vocabulary of token i + k + 2, when the tokens between
-  /// are the text's: (tokens - 2 - k, draft vocabulary). `noise` widens the states of EAGLE.
-  std::vector<at::Tensor> forward(const Example& example, int steps, double noise = 0.0);
-  HeadLoss loss(const Example& example, const LoopOptions& options);
+  /// Row r of step k: logits over the draft vocabulary of token first_row(k) + r + 2, drafted k
+  /// tokens behind the last true state, when the tokens between are the text's: (tokens - 2 -
+  /// first_row(k), draft vocabulary).
+  std::vector<at::Tensor> forward(const Example& example, int steps) const;
+  /// What comes before the answer is not guessed at.
+  static int64_t first_row(const Example& example, int step);
+  HeadLoss loss(const Example& example, const LoopOptions& options) const;
   /// Greedy guesses against the text.
-  void count_hits(const Example& example, int steps, Hits& hits);
+  void count_hits(const Example& example, int steps, Hits& hits) const;
 
  private:
   void add_matrix(const std::string& name, int64_t rows, int64_t cols, double gain = 1.0);
   void add(const std::string& name, at::Tensor value);
-  at::Tensor blocks(at::Tensor x, int head, int first);
-  std::vector<at::Tensor> medusa(const Example& example, int steps);
-  std::vector<at::Tensor> hydra(const Example& example, int steps);
-  std::vector<at::Tensor> unroll(const Example& example, int steps, double noise);
+  at::Tensor blocks(at::Tensor x, int head, int first) const;
+  std::vector<at::Tensor> medusa(const Example& example, int steps) const;
+  std::vector<at::Tensor> hydra(const Example& example, int steps) const;
+  std::vector<at::Tensor> unroll(const Example& example, int steps, double noise,
+                                 at::Tensor* features) const;
   at::Tensor normed_last(const Example& example) const;
   at::Tensor embed(const Example& example) const;
-  at::Tensor weight(const std::string& name) { return parameter(name); }
+  const at::Tensor& weight(const std::string& name) const { return parameter(name); }
 
   HeadConfig config_;
   TargetTensors target_;
   at::ScalarType type_;
   std::vector<Parameter> parameters_, constants_;
-  at::Tensor features_;  // EAGLE: the last forward's first guesses at the next states
 };
 
 }  // namespace coppice

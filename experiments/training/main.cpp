@@ -2,12 +2,16 @@
 // who train load libtorch.
 //
 //   coppice train eagle3 configs/train/eagle3.toml --out build/eagle3
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
+#include <malloc.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "experiments/command_line.h"
@@ -27,7 +31,7 @@ constexpr const char* kExamples =
 
 struct TrainCommand {
   std::vector<std::string> what;
-  std::string out;
+  std::string out, answers;
   bool resume = false;
   double minutes = 0.0;
   int train_threads = 0;
@@ -35,13 +39,22 @@ struct TrainCommand {
   template <class V>
   void visit(V& v) {
     v("what", what, "medusa, hydra, eagle or eagle3, then the config");
-    v("out", out, "folder for answers, checkpoints, log.jsonl and the head");
+    v("out", out, "folder for checkpoints, log.jsonl and the head");
+    v("answers", answers,
+      "folder for prompts and answers, which runs may share; empty: that of --out");
     v("resume", resume, "go on from the folder's checkpoint");
     v("minutes", minutes, "stop training after so long, resumable; 0: at the last step",
       Range{0, 1e6});
-    v("train_threads", train_threads, "of libtorch; 0: one per core", Range{0, 1024});
+    v("train_threads", train_threads, "texts that are learnt at a time; 0: one per core",
+      Range{0, 1024});
   }
 };
+
+void make_folder(const char* option, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw Failure("{} {}: {}", option, folder.string(), error.message());
+}
 
 int train(std::span<const std::string> args) {
   CommandLine line("coppice train", "Trains a draft head on the target's own answers.", kExamples);
@@ -61,19 +74,26 @@ int train(std::span<const std::string> args) {
   if (std::filesystem::exists(folder / "checkpoint.safetensors") && !command.resume) {
     throw Error("--out {}: holds a checkpoint; add --resume, or use another folder", command.out);
   }
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw Failure("--out {}: {}", command.out, error.message());
-  if (command.train_threads > 0) at::set_num_threads(command.train_threads);
+  const std::filesystem::path answers = command.answers.empty() ? command.out : command.answers;
+  make_folder("--out", folder);
+  make_folder("--answers", answers);
+  at::set_num_threads(1);  // of an operation
+  const int threads = command.train_threads > 0
+                          ? command.train_threads
+                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  // Tensors come and go by the thousand: what each holds is kept, not given back to the system.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  if (config.loop.bf16) at::globalContext().setFloat32MatmulPrecision("medium");
 
-  std::vector<Prompt> prompts = training_prompts(config.data, config.folder);
   const auto backend = line.read<BackendChoice>().make();
   const auto path = find_model(config.data.target, config.folder);
   const LoadedModel target = load_model(path, *backend);
   const HeadConfig head = head_config(kind, config, *target.model);
-  encode_prompts(prompts, *target.tokenizer, false);
+  const std::vector<Prompt> prompts =
+      training_prompts(config.data, config.folder, target, *backend, answers);
   TrainData data;
-  data.answers = answer_prompts(config.data, prompts, target, *backend, folder);
+  data.answers = answer_prompts(config.data, prompts, target, *backend, answers);
   data.draft_ids =
       frequent_tokens(data.answers.train, target.model->config().vocabulary, head.draft_vocabulary);
   size_t tokens = 0;
@@ -89,7 +109,8 @@ int train(std::span<const std::string> args) {
   data.train = &states;
   data.validation = &validation;
   const GgufFile file(path);
-  Trainer trainer(head, config, read_target(read_model(file), data.draft_ids), data, folder);
+  Trainer trainer(head, config, read_target(read_model(file), data.draft_ids), data, folder,
+                  threads);
   if (command.resume && !trainer.resume()) {
     throw Error("--out {}: holds no checkpoint; leave out --resume", command.out);
   }

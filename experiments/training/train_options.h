@@ -15,7 +15,8 @@ namespace coppice {
 struct DataOptions {
   std::string target = "smollm2";
   std::vector<std::string> prompts;
-  int max_prompts = 0;
+  int per_file = 0;
+  int written = 0;
   int validation = 32;
   int max_new_tokens = 192;
   int max_tokens = 512;
@@ -28,7 +29,8 @@ struct DataOptions {
   void visit(V& v) {
     v("target", target, "the model that is drafted for: a GGUF file or a name");
     v("prompts", prompts, "JSON Lines files; looked for in $COPPICE_DATA too");
-    v("max_prompts", max_prompts, "first ones after shuffling; 0: all", Range{0, 1e7});
+    v("per_file", per_file, "prompts of each file, drawn by the seed; 0: all", Range{0, 1e7});
+    v("written", written, "prompts more that the target writes itself", Range{0, 1e7});
     v("validation", validation, "of these kept apart, answered greedily", Range{1, 1e5});
     v("max_new_tokens", max_new_tokens, "of an answer", Range{2, 1e5});
     v("max_tokens", max_tokens, "of prompt and answer; longer ones are left out", Range{8, 1e5});
@@ -78,6 +80,7 @@ struct LoopOptions {
   int evaluate_every = 200;
   int checkpoint_every = 100;
   uint64_t seed = 1;
+  bool bf16 = false;
   std::string type = "q8_0";
 
   template <class V>
@@ -99,6 +102,7 @@ struct LoopOptions {
     v("evaluate_every", evaluate_every, "steps", Range{1, 1e6});
     v("checkpoint_every", checkpoint_every, "steps", Range{1, 1e6});
     v("seed", seed, "of weights, order and noise");
+    v("bf16", bf16, "products in bf16 where the processor has them (AMX, AVX-512 BF16)");
     v("type", type, "of the matrices in the finished file", OneOf{{"q8_0", "bf16", "f32"}});
   }
 };

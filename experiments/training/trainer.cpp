@@ -1,14 +1,20 @@
 // See trainer.h.
 #include "experiments/training/trainer.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "core/safetensors.h"
 #include "experiments/progress.h"
@@ -73,6 +79,27 @@ std::vector<std::byte> to_bf16(std::span<const float> values) {
   return bytes;
 }
 
+/// Calls work(i) for every i below `count`, that many at a time; throws what one of them threw.
+template <class Work>
+void side_by_side(size_t count, int threads, const Work& work) {
+  std::atomic<size_t> next = 0;
+  std::exception_ptr thrown;
+  std::mutex mutex;
+  const auto run = [&] {
+    try {
+      for (size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      thrown = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(run);
+  run();
+  others.clear();
+  if (thrown) std::rethrow_exception(thrown);
+}
+
 }  // namespace
 
 HeadConfig head_config(std::string_view kind, const TrainConfig& config, const Model& target) {
@@ -133,13 +160,14 @@ std::vector<int> stored_taps(const HeadConfig& config) {
 }
 
 Trainer::Trainer(const HeadConfig& head, const TrainConfig& config, const TargetTensors& target,
-                 const TrainData& data, std::filesystem::path folder)
+                 const TrainData& data, std::filesystem::path folder, int threads)
     : head_(head),
       config_(config),
       data_(&data),
       folder_(std::move(folder)),
       net_(head, target, config.loop.seed, at::kFloat),
-      optimiser_(net_.parameters()) {}
+      optimiser_(net_.parameters()),
+      threads_(threads) {}
 
 /// What weights and data must have in common for a run to go on.
 std::string Trainer::identity() const {
@@ -287,24 +315,47 @@ double Trainer::rate() const {
   return loop.learning_rate * (0.02 + 0.98 * 0.5 * (1.0 + std::cos(3.141592653589793 * part)));
 }
 
+// Texts are learnt side by side, each on one core, and their gradients added in the texts' order:
+// the weights do not depend on how many cores there are.
 double Trainer::train_step() {
   const LoopOptions& loop = config_.loop;
-  // Noise is addressed by the step, so that a resumed run draws the same.
-  at::manual_seed(loop.seed + (static_cast<uint64_t>(step_) + 1) * 0x9e3779b97f4a7c15u);
-  double total = 0.0;
+  std::vector<Example> examples;
   for (int i = 0; i < loop.batch; ++i) {
-    const size_t index = text_of(int64_t{step_} * loop.batch + i);
-    HeadLoss loss = net_.loss(example(data_->answers.train[index], *data_->train, index), loop);
-    const double value = loss.total.item<double>();
-    if (!std::isfinite(value)) {
+    const int64_t position = int64_t{step_} * loop.batch + i;
+    const size_t index = text_of(position);
+    examples.push_back(example(data_->answers.train[index], *data_->train, index));
+    // Noise is addressed by the text's place in the run, so that a resumed run draws the same.
+    examples.back().seed = loop.seed + (static_cast<uint64_t>(position) + 1) * 0x9e3779b97f4a7c15u;
+  }
+  std::vector<at::Tensor> weights;
+  for (const auto& [name, value] : net_.parameters()) weights.push_back(value);
+  std::vector<std::vector<at::Tensor>> gradients(examples.size());
+  std::vector<double> losses(examples.size());
+  std::vector<int64_t> labels(examples.size());
+  side_by_side(examples.size(), threads_, [&](size_t i) {
+    const HeadLoss loss = net_.loss(examples[i], loop);
+    losses[i] = loss.total.item<double>();
+    labels[i] = loss.labels;
+    if (loss.total.requires_grad()) {
+      gradients[i] = torch::autograd::grad({loss.total / loop.batch}, weights, {}, {}, false, true);
+    }
+  });
+  const at::NoGradGuard no_gradients;
+  double total = 0.0;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    if (!std::isfinite(losses[i])) {
       throw Failure(
           "the loss is {} at step {}; lower [train] learning_rate and resume from the "
           "last checkpoint",
-          value, step_ + 1);
+          losses[i], step_ + 1);
     }
-    if (loss.total.requires_grad()) (loss.total / loop.batch).backward();
-    total += value / loop.batch;
-    labels_ += loss.labels;
+    total += losses[i] / loop.batch;
+    labels_ += labels[i];
+    for (size_t w = 0; w < gradients[i].size(); ++w) {
+      if (!gradients[i][w].defined()) continue;
+      at::Tensor& sum = weights[w].mutable_grad();
+      sum.defined() ? sum.add_(gradients[i][w]) : sum = gradients[i][w].contiguous();
+    }
   }
   optimiser_.step(net_.parameters(), rate(), loop.weight_decay, loop.clip);
   ++step_;
@@ -312,13 +363,20 @@ double Trainer::train_step() {
 }
 
 Hits Trainer::evaluate() {
-  const at::NoGradGuard no_gradients;
-  Hits hits;
   const int steps = head_.count > 0 ? head_.count : config_.loop.unroll;
-  for (size_t i = 0; i < data_->answers.validation.size(); ++i) {
-    net_.count_hits(example(data_->answers.validation[i], *data_->validation, i), steps, hits);
+  const size_t texts = data_->answers.validation.size();
+  std::vector<Example> examples;
+  for (size_t i = 0; i < texts; ++i) {
+    examples.push_back(example(data_->answers.validation[i], *data_->validation, i));
   }
-  return hits;
+  std::vector<Hits> hits(texts);
+  side_by_side(texts, threads_, [&](size_t i) {
+    const at::NoGradGuard no_gradients;
+    net_.count_hits(examples[i], steps, hits[i]);
+  });
+  Hits sum;
+  for (const Hits& one : hits) sum.add(one);
+  return sum;
 }
 
 void Trainer::run(double minutes, int steps) {

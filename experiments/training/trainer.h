@@ -36,9 +36,9 @@ std::vector<int> stored_taps(const HeadConfig& config);
 
 class Trainer {
  public:
-  /// `data` outlives the object. The folder exists.
+  /// `data` outlives the object. The folder exists. `threads` texts are learnt at a time.
   Trainer(const HeadConfig& head, const TrainConfig& config, const TargetTensors& target,
-          const TrainData& data, std::filesystem::path folder);
+          const TrainData& data, std::filesystem::path folder, int threads = 1);
 
   /// Goes on from the checkpoint in the folder; false: there is none. Throws Error when it was made
   /// for another head or data.
@@ -69,6 +69,7 @@ class Trainer {
   std::filesystem::path folder_;
   HeadNet net_;
   AdamW optimiser_;
+  int threads_;
   int step_ = 0;
   int64_t labels_ = 0;
   int64_t epoch_ = -1;
