@@ -8,12 +8,15 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
+#include "core/chat_template.h"
 #include "experiments/training/trainer.h"
 #include "kernels/base/error.h"
 #include "tests/head_oracle.h"
 #include "tests/tiny_head.h"
 #include "tests/tiny_model.h"
+#include "tests/tiny_vocabulary.h"
 
 namespace coppice {
 namespace {
@@ -315,6 +318,48 @@ TEST_F(TrainerTest, AnswersAreKeptAndBelongToTheirSettings) {
   EXPECT_EQ(made.validation.size(), 6u);
   config_.data.max_new_tokens = 25;
   EXPECT_THROW(answer_prompts(config_.data, prompts_, target_, *backend_, folder_), Error);
+}
+
+TEST(TrainingPrompts, TheTargetWritesSomeItselfAndTheyAreKept) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "coppice_training_prompts";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "two.jsonl") << "{\"prompt\": \"one\"}\n{\"prompt\": \"other\"}\n";
+  const TinyModel tiny({.vocabulary = 260, .sharpness = 0.5f});
+  const auto backend = make_backend({.name = "cpu", .threads = 1});
+  Vocabulary vocabulary = test::byte_vocabulary("gpt-2");
+  vocabulary.chat_template = "<|im_start|>";
+  LoadedModel target;
+  target.tokenizer = std::make_unique<Tokenizer>(vocabulary);
+  target.model = std::make_unique<Model>(tiny.source(), *backend);
+  const DataOptions options{
+      .prompts = {"two.jsonl"}, .per_file = 1, .written = 60, .validation = 1, .batch = 8};
+  const auto made = training_prompts(options, folder, target, *backend, folder);
+  // So vague a model ends its turn (one token of 260) within 128 tokens now and then.
+  EXPECT_GT(made.size(), 8u);
+  EXPECT_LT(made.size(), 60u);
+  const ChatTemplate chat(*target.tokenizer);
+  const auto open = chat.encode({{Role::user, "A"}}), close = chat.encode({{Role::user, "B"}});
+  const auto user = std::mismatch(open.begin(), open.end(), close.begin());
+  int from_file = 0;
+  std::set<std::vector<int32_t>> different;
+  for (const Prompt& prompt : made) {
+    EXPECT_TRUE(std::equal(open.begin(), user.first, prompt.ids.begin()));
+    EXPECT_TRUE(
+        std::equal(user.first + 1, open.end(), prompt.ids.end() - (open.end() - user.first - 1)));
+    from_file += prompt.ids == chat.encode({{Role::user, "one"}});
+    from_file += prompt.ids == chat.encode({{Role::user, "other"}});
+    different.insert(prompt.ids);
+  }
+  EXPECT_EQ(from_file, 1);
+  EXPECT_EQ(different.size(), made.size());
+  const auto file = folder / "prompts-00000.safetensors";
+  const auto time = std::filesystem::last_write_time(file);
+  const auto again = training_prompts(options, folder, target, *backend, folder);
+  EXPECT_EQ(std::filesystem::last_write_time(file), time);
+  ASSERT_EQ(again.size(), made.size());
+  for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(again[i].ids, made[i].ids);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(TrainConfig, UnknownTablesAndKeysAreRefused) {
