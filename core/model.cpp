@@ -60,7 +60,8 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
     : config_(source.config),
       backend_(&backend),
       context_(context > 0 ? std::min(context, source.config.context) : source.config.context) {
-  embedding_ = pack_one(backend, source.embedding);
+  embedding_ = source.packed_embedding;
+  if (embedding_ == nullptr) embedding_ = pack_one(backend, source.embedding);
   if (source.output.data != source.embedding.data) {
     separate_output_ = pack_one(backend, source.output);
   }

@@ -91,6 +91,7 @@ class Model {
   std::vector<KvShape> kv_shapes() const;
   /// What heads that read this model's hidden states share with it.
   const Weight& embedding() const { return *embedding_; }  // (vocabulary, dim)
+  const std::shared_ptr<const Weight>& shared_embedding() const { return embedding_; }
   const Weight& output() const { return separate_output_ ? *separate_output_ : *embedding_; }
   std::span<const float> output_norm() const {
     return {output_norm_.as<float>(), static_cast<size_t>(config_.dim)};
@@ -120,7 +121,7 @@ class Model {
   ModelConfig config_;
   Backend* backend_;
   int context_ = 0;
-  std::unique_ptr<Weight> embedding_;
+  std::shared_ptr<const Weight> embedding_;
   std::unique_ptr<Weight> separate_output_;  // null: tied to the embedding
   Buffer output_norm_;
   uint64_t fingerprint_ = 0;

@@ -6,6 +6,8 @@
 //   Model model(source, *backend);
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,8 +29,9 @@ struct ModelConfig {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  int vocabulary = 0;  // rows of the output layer; the tokenizer may have fewer
-  int context = 0;     // positions the model was trained for
+  int vocabulary = 0;               // rows of the output layer; the tokenizer may have fewer
+  std::vector<int32_t> output_ids;  // token of each of these rows, ascending; empty: all in order
+  int context = 0;                  // positions the model was trained for
   float norm_eps = 0.0f;
   float attention_scale = 0.0f;
   float embedding_scale = 1.0f;
@@ -55,7 +58,8 @@ struct LayerTensors {
 struct ModelSource {
   std::string name;  // file, for messages
   ModelConfig config;
-  TensorView embedding;  // (vocabulary, dim)
+  TensorView embedding;                            // (vocabulary, dim)
+  std::shared_ptr<const Weight> packed_embedding;  // in its place: another model's
   TensorView output_norm;
   TensorView output;          // (vocabulary, dim); the embedding again when tied
   TensorView rotary_factors;  // (1, head_dim/2) f32 that frequencies are divided by: Llama 3

@@ -74,6 +74,20 @@ Config parse_config(const std::string& place, std::string_view text) {
   }
 }
 
+/// Numbers of the target's layers, `last` the highest.
+std::vector<int> layers_of(const Config& in, const char* key, int last) {
+  const json* found = in.find(key);
+  std::vector<int> layers;
+  for (const json& layer : found == nullptr ? json::array() : *found) {
+    if (!layer.is_number_integer() || layer < 0 || layer > last) {
+      throw Error("{}: {} names {}; the target's layers are 0..{}", in.place(), quote(key),
+                  escape(layer.dump()), last);
+    }
+    layers.push_back(layer.get<int>());
+  }
+  return layers;
+}
+
 HeadConfig own_config(const SafetensorsFile& file, const std::string& text) {
   const Config in = parse_config(file.name() + ": its config", text);
   HeadConfig config;
@@ -83,13 +97,8 @@ HeadConfig own_config(const SafetensorsFile& file, const std::string& text) {
                    target.integer("layers", 1), target.integer("vocabulary", 1)};
   const std::string print = target.text("fingerprint");
   config.target.fingerprint = std::strtoull(print.c_str(), nullptr, 16);
-  const json* taps = in.find("taps");
-  for (const json& tap : taps == nullptr ? json::array() : *taps) {
-    if (!tap.is_number_integer() || tap < 0 || tap > config.target.layers) {
-      throw Error("{}: tap {} is none of the target's layers", in.place(), escape(tap.dump()));
-    }
-    config.taps.push_back(tap.get<int>());
-  }
+  config.taps = layers_of(in, "taps", config.target.layers);
+  config.layers = layers_of(in, "layers", config.target.layers - 1);
   config.count = in.integer("count", 0, 0);
   config.blocks = in.integer("blocks", 1, 1);
   config.heads = in.integer("heads", 0, 0);
@@ -217,6 +226,7 @@ std::string head_config_text(const HeadConfig& config) {
   add("kv_heads", config.kv_heads);
   add("head_dim", config.head_dim);
   add("ffn", config.ffn);
+  if (!config.layers.empty()) out["layers"] = config.layers;
   out["norm_eps"] = config.norm_eps;
   out["rotary_base"] = config.rotary_base;
   add("draft_vocabulary", config.draft_vocabulary);
@@ -236,15 +246,19 @@ DraftHead::DraftHead(std::string_view kind, const std::filesystem::path& path, c
     throw Error("{}: {} heads, {} of keys, of {} values, a feed-forward of {}; that is no layer",
                 file_.name(), config_.heads, config_.kv_heads, config_.head_dim, config_.ffn);
   }
-  if (!layered && config_.count == 0) {
-    throw Error("{}: kind {} with {} heads; expected medusa, hydra, eagle or eagle3", file_.name(),
-                quote(config_.kind), config_.count);
+  const size_t parts = config_.kind == "draft" ? config_.layers.size() : config_.count;
+  if (!layered && parts == 0) {
+    throw Error("{}: kind {} of nothing; expected heads of medusa or hydra, or layers of a draft",
+                file_.name(), quote(config_.kind));
   }
   require(kind, target);
-  if (config_.taps.empty()) fill_in_taps(target.layers());
+  if (config_.taps.empty() && config_.kind != "draft") fill_in_taps(target.layers());
 }
 
 void DraftHead::require(std::string_view kind, const Model& target) const {
+  if (config_.kind != kind && config_.kind == "draft") {
+    throw Error("{}: is no head but a draft model; give it with --draft-model", file_.name());
+  }
   if (config_.kind != kind) {
     throw Error("{}: the head is of kind '{}'; use method '{}' with it", file_.name(), config_.kind,
                 config_.kind);
@@ -265,7 +279,7 @@ void DraftHead::require(std::string_view kind, const Model& target) const {
             fmt::format("{:016x}", here.fingerprint), made.fingerprint != 0);
   }
   if (!different.empty()) {
-    throw Error("{}: made for {}, not for {}: {}; use a head that was trained for this model",
+    throw Error("{}: made for {}, not for {}: {}; use one that was trained for this model",
                 file_.name(), describe(made), describe(here), fmt::join(different, "; "));
   }
 }

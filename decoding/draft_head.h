@@ -29,12 +29,13 @@ struct HeadTarget {
 HeadTarget describe_target(const Model& model);
 
 struct HeadConfig {
-  std::string kind;  // "medusa", "hydra", "eagle", "eagle3"
+  std::string kind;  // "medusa", "hydra", "eagle", "eagle3", "draft": decoding/distilled_model.h
   HeadTarget target;
   std::vector<int> taps;  // hidden states it reads: after that many layers of the target
   int count = 0;          // medusa, hydra: tokens ahead it predicts, a head each
   int blocks = 1;         // medusa, hydra: residual blocks of a head
   int heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;  // of eagle's layer
+  std::vector<int> layers;  // draft: those of the target that its own began as
   float norm_eps = 1e-5f;
   float rotary_base = 1e4f;
   int draft_vocabulary = 0;  // rows of the output layer; 0: the target's own

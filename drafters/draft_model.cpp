@@ -24,12 +24,18 @@ void require_same_vocabulary(const Tokenizer& target, const Tokenizer& draft) {
   }
 }
 
+/// Of its output layer, which may have rows for some of the target's tokens alone.
+DraftVocabulary vocabulary_of(const ModelConfig& draft, const ModelConfig& target) {
+  return {draft.output_ids, draft.output_ids.empty() ? draft.vocabulary : target.vocabulary};
+}
+
 }  // namespace
 
 DraftModel::DraftModel(const DraftModelOptions& options, const MethodParts& parts)
     : growth_(options, "draft_model"),
       runner_(*parts.draft_model, *parts.backend, parts.sequences, parts.context,
-              growth_.most_rows(), growth_.widest()) {
+              growth_.most_rows(), growth_.widest()),
+      vocabulary_(vocabulary_of(parts.draft_model->config(), parts.target->config())) {
   require_same_vocabulary(*parts.tokenizer, *parts.draft_tokenizer);
 }
 
@@ -56,7 +62,7 @@ void DraftModel::run(std::span<const SeqId> sequences) {
 }
 
 std::span<const float> DraftModel::logits(SeqId sequence, int row) {
-  return runner_.logits(*grown_[static_cast<size_t>(sequence)], row);
+  return vocabulary_.spread(runner_.logits(*grown_[static_cast<size_t>(sequence)], row));
 }
 
 }  // namespace coppice

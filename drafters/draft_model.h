@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "decoding/draft_head.h"
 #include "decoding/draft_runner.h"
 #include "decoding/registry.h"
 #include "decoding/tree_growth.h"
@@ -35,6 +36,7 @@ class DraftModel : public Drafter, private DraftSource {
 
   TreeGrowth growth_;
   DraftRunner runner_;
+  DraftVocabulary vocabulary_;
   std::vector<DraftRunner::Grown*> grown_;  // by SeqId
   std::vector<DraftRunner::Grown*> running_;
 };

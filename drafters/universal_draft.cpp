@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/base/error.h"
+
 namespace coppice {
 namespace {
 
@@ -64,6 +66,11 @@ UniversalDraft::UniversalDraft(const UniversalDraftOptions& options, const Metho
               options.draft_length, 1),
       draft_sampler_(
           {}, std::min(parts.draft_tokenizer->size(), parts.draft_model->config().vocabulary), {}) {
+  if (!parts.draft_model->config().output_ids.empty()) {
+    throw Error(
+        "universal_draft: the draft model has the target's own tokens; use method "
+        "'draft_model'");
+  }
 }
 
 void UniversalDraft::propose(std::span<DraftJob> jobs) {

@@ -264,7 +264,7 @@ int run_bench(const BenchConfig& config, const fs::path& out, Existing existing,
   const LoadedModel target = load_model(model_path, *backend);
   std::optional<LoadedModel> draft;
   if (!config.model.draft.empty()) {
-    draft = load_model(find_model(config.model.draft, config.folder), *backend);
+    draft = load_draft(find_model(config.model.draft, config.folder), target, *backend);
   }
   const LoadedModel* draft_model = draft ? &*draft : nullptr;
   encode_prompts(prompts, *target.tokenizer, config.bench.raw, config.bench.max_new_tokens);

@@ -24,7 +24,7 @@ struct ModelOptions {
   template <class V>
   void visit(V& v) {
     v("path", path, "GGUF file, or a name that experiments/models.sh fetches");
-    v("draft", draft, "the model that method draft_model drafts with");
+    v("draft", draft, "what method draft_model drafts with: a model, or a file of `coppice train draft`");
   }
 };
 

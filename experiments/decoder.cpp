@@ -1,6 +1,8 @@
 // See decoder.h.
 #include "experiments/decoder.h"
 
+#include "decoding/distilled_model.h"
+
 namespace coppice {
 
 LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context) {
@@ -11,6 +13,17 @@ LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int 
   loaded.name = source.config.name;
   loaded.tokenizer = std::make_unique<Tokenizer>(read_vocabulary(file));
   loaded.model = std::make_unique<Model>(source, backend, context);
+  return loaded;
+}
+
+LoadedModel load_draft(const std::filesystem::path& path, const LoadedModel& target,
+                       Backend& backend) {
+  if (!holds_head(path)) return load_model(path, backend);
+  LoadedModel loaded;
+  loaded.path = path;
+  loaded.tokenizer = target.tokenizer;
+  loaded.model = load_distilled(path, *target.model, backend);
+  loaded.name = loaded.model->config().name;
   return loaded;
 }
 

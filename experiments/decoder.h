@@ -22,7 +22,7 @@ namespace coppice {
 struct LoadedModel {
   std::filesystem::path path;
   std::string name;  // as the file calls itself
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
   /// What a pass of it costs here; measured at the first call (about two seconds at most).
   CostCurve& costs(Backend& backend) const;
@@ -33,6 +33,10 @@ struct LoadedModel {
 
 /// `context` bounds the positions (0: what the model was trained for). Throws Error.
 LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0);
+/// A model that drafts for the target: one like it, or what `coppice train draft` made of it, which
+/// shares the target's tokens and their embedding. Throws Error.
+LoadedModel load_draft(const std::filesystem::path& path, const LoadedModel& target,
+                       Backend& backend);
 
 /// Nodes verified a step: a number, or one of these.
 inline constexpr int kBudgetAuto = -1;  // as many as pay

@@ -91,8 +91,8 @@ LoadedModels load_models(const MethodChoice& choice, Backend& backend) {
   LoadedModels loaded;
   loaded.target = load_model(find_model(choice.model, {}), backend);
   if (!choice.draft_model.empty()) {
-    loaded.draft =
-        std::make_unique<LoadedModel>(load_model(find_model(choice.draft_model, {}), backend));
+    loaded.draft = std::make_unique<LoadedModel>(
+        load_draft(find_model(choice.draft_model, {}), loaded.target, backend));
   }
   return loaded;
 }

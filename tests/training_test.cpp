@@ -11,17 +11,21 @@
 #include <set>
 
 #include "core/chat_template.h"
+#include "experiments/training/head_net.h"
 #include "experiments/training/trainer.h"
 #include "kernels/base/error.h"
 #include "tests/head_oracle.h"
 #include "tests/tiny_head.h"
 #include "tests/tiny_model.h"
 #include "tests/tiny_vocabulary.h"
+#include "tests/train_net_checks.h"
 
 namespace coppice {
 namespace {
 
+using test::as_double;
 using test::HeadOracle;
+using test::random_example;
 using test::Row;
 using test::TinyHead;
 using test::TinyModel;
@@ -29,6 +33,7 @@ using test::TinyShape;
 using ::testing::HasSubstr;
 
 constexpr const char* kKinds[] = {"medusa", "hydra", "eagle", "eagle3"};
+constexpr const char* kTrained[] = {"medusa", "hydra", "eagle", "eagle3", "draft"};
 constexpr TinyShape kSmall = {.vocabulary = 29,
                               .layers = 6,
                               .dim = 32,
@@ -37,25 +42,6 @@ constexpr TinyShape kSmall = {.vocabulary = 29,
                               .kv_heads = 1,
                               .head_dim = 16,
                               .sharpness = 5.0f};
-
-TargetTensors as_double(TargetTensors target) {
-  target.embedding = target.embedding.to(at::kDouble);
-  target.output = target.output.to(at::kDouble);
-  target.norm = target.norm.to(at::kDouble);
-  return target;
-}
-
-Example random_example(const HeadConfig& config, int tokens, uint64_t seed) {
-  at::manual_seed(seed);
-  Example made;
-  made.tokens = at::randint(config.target.vocabulary, {tokens}, at::kLong);
-  made.states =
-      at::randn({static_cast<int64_t>(config.taps.size()), tokens, config.target.dim}, at::kDouble);
-  made.last = config.kind == "eagle3" ? at::randn({tokens, config.target.dim}, at::kDouble)
-                                      : made.states[0];
-  made.answer = 5;
-  return made;
-}
 
 std::vector<int32_t> ids_of(const TinyHead& head) {
   std::vector<int32_t> ids;
@@ -143,24 +129,7 @@ TEST(HeadNet, GradientsAreThoseOfFiniteDifferences) {
       options.unroll = 3;
       options.distill = distill;
       options.noise = 0.0;
-      net.loss(example, options).total.backward();
-      for (auto& [name, value] : net.parameters()) {
-        const at::Tensor gradient = value.grad().clone();
-        for (int trial = 0; trial < 3; ++trial) {
-          const int64_t entry = random() % static_cast<uint64_t>(value.numel());
-          double* stored = value.data_ptr<double>() + entry;
-          const double before = *stored;
-          constexpr double kStep = 1e-5;
-          *stored = before + kStep;
-          const double above = net.loss(example, options).total.item<double>();
-          *stored = before - kStep;
-          const double below = net.loss(example, options).total.item<double>();
-          *stored = before;
-          const double expected = (above - below) / (2.0 * kStep);
-          const double got = gradient.view({-1})[entry].item<double>();
-          EXPECT_NEAR(got, expected, 1e-6 + 1e-4 * std::abs(expected)) << kind << " " << name;
-        }
-      }
+      test::expect_gradients_of_differences(net, example, options, random);
     }
   }
 }
@@ -218,9 +187,9 @@ class TrainerTest : public testing::Test {
     run->validation = states(run->data.answers.validation);
     run->data.train = run->train.get();
     run->data.validation = run->validation.get();
-    run->trainer =
-        std::make_unique<Trainer>(head, config_, read_target(tiny_.source(), run->data.draft_ids),
-                                  run->data, folder, threads);
+    run->trainer = std::make_unique<Trainer>(
+        config_, make_net(head, tiny_.source(), run->data.draft_ids, 1), run->data, folder,
+        threads);
     return run;
   }
 
@@ -234,7 +203,7 @@ class TrainerTest : public testing::Test {
 };
 
 TEST_F(TrainerTest, AResumedRunHasTheWeightsOfAnUnbrokenOne) {
-  for (const char* kind : kKinds) {
+  for (const char* kind : kTrained) {
     const std::string name = kind;
     auto whole = make(kind, name + "-whole", size_t{1} << 30);
     whole->trainer->run(0.0);
@@ -256,7 +225,7 @@ TEST_F(TrainerTest, AResumedRunHasTheWeightsOfAnUnbrokenOne) {
 
 TEST_F(TrainerTest, AHeadLearnsFromScratchAndDraftsAsItWasValidated) {
   config_.loop.steps = 160;
-  for (const char* kind : kKinds) {
+  for (const char* kind : kTrained) {
     auto run = make(kind, kind, size_t{1} << 30);
     // So small a model repeats itself, and its own output layer, which heads begin with, says so.
     for (auto& [name, value] : run->trainer->net().parameters()) {
@@ -267,8 +236,12 @@ TEST_F(TrainerTest, AHeadLearnsFromScratchAndDraftsAsItWasValidated) {
     const double after = run->trainer->evaluate().tokens_per_step();
     EXPECT_GT(after, before + 0.5) << kind;
 
-    MethodSpec method{.method = kind, .budget = kBudgetAll};
-    method.options = {{"head", run->trainer->head_path().string(), "test"}};
+    const auto path = run->trainer->head_path();
+    const bool is_model = std::string_view(kind) == "draft";
+    LoadedModel draft;
+    if (is_model) draft = load_draft(path, target_, *backend_);
+    MethodSpec method{.method = is_model ? "draft_model" : kind, .budget = kBudgetAll};
+    if (!is_model) method.options = {{"head", path.string(), "test"}};
     if (method.method == "medusa") {
       method.options.push_back({"shape", std::string("static"), "test"});
       method.options.push_back({"branching", std::vector<int64_t>{1, 1, 1}, "test"});
@@ -276,7 +249,8 @@ TEST_F(TrainerTest, AHeadLearnsFromScratchAndDraftsAsItWasValidated) {
       method.options.push_back({"shape", std::string("chain"), "test"});
       method.options.push_back({"draft_length", int64_t{3}, "test"});
     }
-    Decoder decoder(method, target_, nullptr, *backend_, {.sequences = 6, .context = 64}, 0.0f);
+    Decoder decoder(method, target_, is_model ? &draft : nullptr, *backend_,
+                    {.sequences = 6, .context = 64}, 0.0f);
     int64_t steps = 0, accepted = 0;
     decoder.engine().on_step = [&](const StepRecord& step) {
       if (step.drafted == 3) ++steps, accepted += step.accepted;

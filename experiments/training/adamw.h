@@ -13,7 +13,7 @@
 #include <cmath>
 #include <vector>
 
-#include "experiments/training/head_net.h"
+#include "experiments/training/train_net.h"
 
 namespace coppice {
 
@@ -21,7 +21,7 @@ struct AdamW {
   std::vector<at::Tensor> first, second;  // moments, by parameter
   int64_t steps = 0;
 
-  explicit AdamW(const std::vector<HeadNet::Parameter>& parameters) {
+  explicit AdamW(const std::vector<TrainNet::Parameter>& parameters) {
     for (const auto& [name, value] : parameters) {
       first.push_back(at::zeros_like(value.detach()));
       second.push_back(at::zeros_like(value.detach()));
@@ -29,7 +29,7 @@ struct AdamW {
   }
 
   /// Takes the gradients, cut to that norm, and clears them. Only matrices decay.
-  void step(std::vector<HeadNet::Parameter>& parameters, double rate, double decay, double clip) {
+  void step(std::vector<TrainNet::Parameter>& parameters, double rate, double decay, double clip) {
     constexpr float kBeta1 = 0.9f, kBeta2 = 0.95f, kEps = 1e-8f;
     const at::NoGradGuard no_gradients;
     ++steps;

@@ -12,10 +12,6 @@
 namespace coppice {
 namespace {
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x * at::rsqrt((x * x).mean(-1, true) + eps) * weight;
-}
-
 /// Rows moved down by `count`: out[p] = x[p - count], zeros above. Rows are the last but one.
 at::Tensor shift(const at::Tensor& x, int64_t count) {
   if (count == 0) return x;
@@ -24,36 +20,11 @@ at::Tensor shift(const at::Tensor& x, int64_t count) {
   return at::cat({at::zeros_like(x.narrow(-2, 0, count)), x.narrow(-2, 0, rows - count)}, -2);
 }
 
-/// Pairs (i, i + head_dim / 2) turned by their position; x: (heads, rows, head_dim).
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
-  return at::cat({a * cosine - b * sine, a * sine + b * cosine}, -1);
-}
-
 }  // namespace
-
-double Hits::tokens_per_step() const {
-  double tokens = 1.0, path = 1.0;
-  for (size_t k = 0; k < reached.size(); ++k) {
-    path *= reached[k] > 0 ? static_cast<double>(right[k]) / static_cast<double>(reached[k]) : 0.0;
-    tokens += path;
-  }
-  return tokens;
-}
-
-void Hits::add(const Hits& more) {
-  reached.resize(std::max(reached.size(), more.reached.size()));
-  right.resize(reached.size());
-  for (size_t k = 0; k < more.reached.size(); ++k) {
-    reached[k] += more.reached[k];
-    right[k] += more.right[k];
-  }
-}
 
 HeadNet::HeadNet(const HeadConfig& config, const TargetTensors& target, uint64_t seed,
                  at::ScalarType type)
-    : config_(config), target_(target), type_(type) {
+    : TrainNet(config, target, type) {
   at::manual_seed(seed);
   const int64_t dim = config.target.dim;
   const bool layered = config.kind.starts_with("eagle");
@@ -102,7 +73,7 @@ HeadNet::HeadNet(const HeadConfig& config, const TargetTensors& target, uint64_t
     }
   }
   if (config.kind == "eagle") {  // the target's output layer stays as it is
-    constants_.emplace_back("lm_head.weight", target.output);
+    add_constant("lm_head.weight", target.output);
   } else {
     add("lm_head.weight", target.output.clone());
   }
@@ -110,25 +81,6 @@ HeadNet::HeadNet(const HeadConfig& config, const TargetTensors& target, uint64_t
 
 void HeadNet::add_matrix(const std::string& name, int64_t rows, int64_t cols, double gain) {
   add(name, at::randn({rows, cols}) * (gain / std::sqrt(static_cast<double>(cols))));
-}
-
-void HeadNet::add(const std::string& name, at::Tensor value) {
-  parameters_.emplace_back(name, value.to(type_).detach().clone().requires_grad_(true));
-}
-
-const at::Tensor& HeadNet::parameter(const std::string& name) const {
-  for (const auto& [known, value] : parameters_) {
-    if (known == name) return value;
-  }
-  check_failed(name.c_str(), __FILE__, __LINE__);
-}
-
-at::Tensor HeadNet::normed_last(const Example& example) const {
-  return rms_norm(example.last, target_.norm, target_.norm_eps);
-}
-
-at::Tensor HeadNet::embed(const Example& example) const {
-  return target_.embedding.index_select(0, example.tokens);
 }
 
 int64_t HeadNet::first_row(const Example& example, int step) {

@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -27,7 +28,10 @@ constexpr const char* kExamples =
     "  coppice train eagle3 configs/train/eagle3.toml --out build/eagle3 --minutes 45\n"
     "  coppice train eagle3 configs/train/eagle3.toml --out build/eagle3 --resume\n"
     "  coppice generate --model smollm2 --method eagle3 \\\n"
-    "      --set head=build/eagle3/eagle3.safetensors --prompt \"Why is the sky blue?\"\n";
+    "      --set head=build/eagle3/eagle3.safetensors --prompt \"Why is the sky blue?\"\n"
+    "  coppice train draft configs/train/draft.toml --out build/draft\n"
+    "  coppice generate --model smollm2 --draft-model build/draft/draft.safetensors \\\n"
+    "      --method draft_model --prompt \"Why is the sky blue?\"\n";
 
 struct TrainCommand {
   std::vector<std::string> what;
@@ -38,7 +42,7 @@ struct TrainCommand {
 
   template <class V>
   void visit(V& v) {
-    v("what", what, "medusa, hydra, eagle or eagle3, then the config");
+    v("what", what, "medusa, hydra, eagle, eagle3 or draft, then the config");
     v("out", out, "folder for checkpoints, log.jsonl and the head");
     v("answers", answers,
       "folder for prompts and answers, which runs may share; empty: that of --out");
@@ -57,7 +61,8 @@ void make_folder(const char* option, const std::filesystem::path& folder) {
 }
 
 int train(std::span<const std::string> args) {
-  CommandLine line("coppice train", "Trains a draft head on the target's own answers.", kExamples);
+  CommandLine line("coppice train", "Trains a draft head or model on the target's own answers.",
+                   kExamples);
   line.add<TrainCommand>("Training");
   line.add<BackendChoice>("Machine");
   line.positional("what", true);
@@ -65,8 +70,9 @@ int train(std::span<const std::string> args) {
   const auto command = line.read<TrainCommand>();
   if (command.what.size() != 2) throw Error("say what to train: coppice train KIND CONFIG");
   const std::string& kind = command.what[0];
-  if (kind != "medusa" && kind != "hydra" && kind != "eagle" && kind != "eagle3") {
-    throw Error("'{}' cannot be trained; there are medusa, hydra, eagle and eagle3", kind);
+  constexpr std::string_view kKinds[] = {"medusa", "hydra", "eagle", "eagle3", "draft"};
+  if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) {
+    throw Error("'{}' cannot be trained; there are {}", kind, fmt::join(kKinds, ", "));
   }
   if (command.out.empty()) throw Error("--out is missing; name a folder");
   const TrainConfig config = read_train_config(command.what[1]);
@@ -109,8 +115,8 @@ int train(std::span<const std::string> args) {
   data.train = &states;
   data.validation = &validation;
   const GgufFile file(path);
-  Trainer trainer(head, config, read_target(read_model(file), data.draft_ids), data, folder,
-                  threads);
+  Trainer trainer(config, make_net(head, read_model(file), data.draft_ids, config.loop.seed), data,
+                  folder, threads);
   if (command.resume && !trainer.resume()) {
     throw Error("--out {}: holds no checkpoint; leave out --resume", command.out);
   }

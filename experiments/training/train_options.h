@@ -50,6 +50,7 @@ struct HeadOptions {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  std::vector<int> layers;
 
   template <class V>
   void visit(V& v) {
@@ -61,6 +62,8 @@ struct HeadOptions {
     v("heads", heads, "eagle: attention heads; 0: the target's", Range{0, 1024});
     v("kv_heads", kv_heads, "eagle: heads of keys and values; 0: the target's", Range{0, 1024});
     v("head_dim", head_dim, "eagle: values of a head; 0: the target's", Range{0, 4096});
+    v("layers", layers, "draft: layers of the target that its own begin as; none: first and last",
+      Range{0, 1023});
   }
 };
 
@@ -91,7 +94,8 @@ struct LoopOptions {
     v("warmup", warmup, "steps to reach it; then it falls as a cosine", Range{0, 1e6});
     v("weight_decay", weight_decay, "of AdamW, for matrices", Range{0, 1});
     v("clip", clip, "largest norm of the gradient", Range{1e-6, 1e6});
-    v("unroll", unroll, "eagle, eagle3: drafting steps that are trained through", Range{1, 16});
+    v("unroll", unroll,
+      "eagle, eagle3: drafting steps trained through; draft: tokens ahead validated", Range{1, 16});
     v("step_weight", step_weight, "loss of a token further on, against the one before it",
       Range{0, 1});
     v("distill", distill, "learn the target's distribution; else the text itself");

@@ -18,6 +18,8 @@
 
 #include "core/safetensors.h"
 #include "experiments/progress.h"
+#include "experiments/training/draft_net.h"
+#include "experiments/training/head_net.h"
 #include "kernels/base/blocks.h"
 #include "kernels/base/error.h"
 
@@ -28,17 +30,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kCheckpoint = "checkpoint.safetensors";
-
-at::Tensor read_rows(const TensorView& view, const std::vector<int32_t>& ids, float scale) {
-  const auto rows = ids.empty() ? view.rows : static_cast<int64_t>(ids.size());
-  at::Tensor out = at::empty({rows, view.cols}, at::kFloat);
-  for (int64_t row = 0; row < rows; ++row) {
-    float* to = out.data_ptr<float>() + row * view.cols;
-    dequantise_row(view, ids.empty() ? row : ids[static_cast<size_t>(row)],
-                   {to, static_cast<size_t>(view.cols)});
-  }
-  return out * scale;
-}
 
 std::vector<int64_t> shape_of(const at::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
@@ -109,10 +100,19 @@ HeadConfig head_config(std::string_view kind, const TrainConfig& config, const M
   head.target = describe_target(target);
   head.norm_eps = model.norm_eps;
   head.rotary_base = model.rotary_bases.front();
-  head.taps = {target.layers()};
   if (config.head.draft_vocabulary < model.vocabulary) {
     head.draft_vocabulary = config.head.draft_vocabulary;
   }
+  if (kind == "draft") {
+    head.layers = config.head.layers;
+    if (head.layers.empty()) head.layers = {0, target.layers() - 1};
+    for (const int layer : head.layers) {
+      if (layer < target.layers()) continue;
+      throw Error("[head] layers names {}; the target's are 0..{}", layer, target.layers() - 1);
+    }
+    return head;
+  }
+  head.taps = {target.layers()};
   if (!kind.starts_with("eagle")) {
     head.count = config.head.count;
     head.blocks = config.head.blocks;
@@ -139,9 +139,9 @@ HeadConfig head_config(std::string_view kind, const TrainConfig& config, const M
 TargetTensors read_target(const ModelSource& source, const std::vector<int32_t>& draft_ids) {
   const ModelConfig& config = source.config;
   TargetTensors target;
-  target.embedding = read_rows(source.embedding, {}, config.embedding_scale);
-  target.output = read_rows(source.output, draft_ids, 1.0f);
-  target.norm = read_rows(source.output_norm, {}, 1.0f).squeeze(0);
+  target.embedding = read_rows(source.embedding) * config.embedding_scale;
+  target.output = read_rows(source.output, draft_ids);
+  target.norm = read_rows(source.output_norm).squeeze(0);
   target.norm_eps = config.norm_eps;
   target.draft_row = at::arange(config.vocabulary, at::kLong);
   if (!draft_ids.empty()) {
@@ -155,18 +155,25 @@ TargetTensors read_target(const ModelSource& source, const std::vector<int32_t>&
 
 std::vector<int> stored_taps(const HeadConfig& config) {
   std::vector<int> taps = config.taps;
-  if (taps.back() != config.target.layers) taps.push_back(config.target.layers);
+  if (taps.empty() || taps.back() != config.target.layers) taps.push_back(config.target.layers);
   return taps;
 }
 
-Trainer::Trainer(const HeadConfig& head, const TrainConfig& config, const TargetTensors& target,
-                 const TrainData& data, std::filesystem::path folder, int threads)
-    : head_(head),
+std::unique_ptr<TrainNet> make_net(const HeadConfig& head, const ModelSource& source,
+                                   const std::vector<int32_t>& draft_ids, uint64_t seed) {
+  const TargetTensors target = read_target(source, draft_ids);
+  if (head.kind == "draft") return std::make_unique<DraftNet>(head, source, target, at::kFloat);
+  return std::make_unique<HeadNet>(head, target, seed, at::kFloat);
+}
+
+Trainer::Trainer(const TrainConfig& config, std::unique_ptr<TrainNet> net, const TrainData& data,
+                 std::filesystem::path folder, int threads)
+    : head_(net->config()),
       config_(config),
       data_(&data),
       folder_(std::move(folder)),
-      net_(head, target, config.loop.seed, at::kFloat),
-      optimiser_(net_.parameters()),
+      net_(std::move(net)),
+      optimiser_(net_->parameters()),
       threads_(threads) {}
 
 /// What weights and data must have in common for a run to go on.
@@ -174,6 +181,7 @@ std::string Trainer::identity() const {
   json told = json::parse(train_config_text(config_));
   told["data"].erase("batch");
   told["data"].erase("store_mb");
+  if (head_.kind != "draft") told["head"].erase("layers");
   ordered_json out;
   out["kind"] = head_.kind;
   out["fingerprint"] = fmt::format("{:016x}", head_.target.fingerprint);
@@ -202,8 +210,8 @@ bool Trainer::resume() {
     }
     std::memcpy(to.data_ptr(), from.bytes.data(), from.bytes.size());
   };
-  for (size_t i = 0; i < net_.parameters().size(); ++i) {
-    auto& [name, value] = net_.parameters()[i];
+  for (size_t i = 0; i < net_->parameters().size(); ++i) {
+    auto& [name, value] = net_->parameters()[i];
     copy(name, value);
     copy("adam.first." + name, optimiser_.first[i]);
     copy("adam.second." + name, optimiser_.second[i]);
@@ -216,7 +224,7 @@ bool Trainer::resume() {
 
 void Trainer::write_checkpoint() const {
   std::vector<SafeTensor> tensors;
-  const auto& parameters = net_.parameters();
+  const auto& parameters = net_->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, value] = parameters[i];
     const auto shape = shape_of(value);
@@ -257,8 +265,8 @@ void Trainer::write_head(const Hits& hits) const {
       tensors.push_back({name, "F32", shape});
     }
   };
-  for (const auto& [name, value] : net_.parameters()) add(name, value);
-  for (const auto& [name, value] : net_.constants()) add(name, value.contiguous());
+  for (const auto& [name, value] : net_->parameters()) add(name, value);
+  for (const auto& [name, value] : net_->constants()) add(name, value.contiguous());
   std::vector<int64_t> offsets;
   for (size_t row = 0; row < data_->draft_ids.size(); ++row) {
     offsets.push_back(data_->draft_ids[row] - static_cast<int64_t>(row));
@@ -328,12 +336,12 @@ double Trainer::train_step() {
     examples.back().seed = loop.seed + (static_cast<uint64_t>(position) + 1) * 0x9e3779b97f4a7c15u;
   }
   std::vector<at::Tensor> weights;
-  for (const auto& [name, value] : net_.parameters()) weights.push_back(value);
+  for (const auto& [name, value] : net_->parameters()) weights.push_back(value);
   std::vector<std::vector<at::Tensor>> gradients(examples.size());
   std::vector<double> losses(examples.size());
   std::vector<int64_t> labels(examples.size());
   side_by_side(examples.size(), threads_, [&](size_t i) {
-    const HeadLoss loss = net_.loss(examples[i], loop);
+    const HeadLoss loss = net_->loss(examples[i], loop);
     losses[i] = loss.total.item<double>();
     labels[i] = loss.labels;
     if (loss.total.requires_grad()) {
@@ -357,7 +365,7 @@ double Trainer::train_step() {
       sum.defined() ? sum.add_(gradients[i][w]) : sum = gradients[i][w].contiguous();
     }
   }
-  optimiser_.step(net_.parameters(), rate(), loop.weight_decay, loop.clip);
+  optimiser_.step(net_->parameters(), rate(), loop.weight_decay, loop.clip);
   ++step_;
   return total;
 }
@@ -372,7 +380,7 @@ Hits Trainer::evaluate() {
   std::vector<Hits> hits(texts);
   side_by_side(texts, threads_, [&](size_t i) {
     const at::NoGradGuard no_gradients;
-    net_.count_hits(examples[i], steps, hits[i]);
+    net_->count_hits(examples[i], steps, hits[i]);
   });
   Hits sum;
   for (const Hits& one : hits) sum.add(one);

@@ -1,13 +1,13 @@
 // The training loop: texts in, a head out. A run stopped anywhere goes on from its last checkpoint
 // to the same weights, bit for bit, as one that was never stopped.
 //
-//   Trainer trainer("eagle3", config, target, states, folder);
+//   Trainer trainer(config, make_net(head, source, data.draft_ids, 1), data, folder);
 //   trainer.resume();
 //   trainer.run(0);
 #pragma once
 
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@
 #include "core/model_source.h"
 #include "experiments/training/adamw.h"
 #include "experiments/training/answers.h"
-#include "experiments/training/head_net.h"
 #include "experiments/training/hidden_states.h"
+#include "experiments/training/train_net.h"
 
 namespace coppice {
 
@@ -24,6 +24,10 @@ namespace coppice {
 HeadConfig head_config(std::string_view kind, const TrainConfig& config, const Model& target);
 /// `draft_ids` as frequent_tokens() gives them.
 TargetTensors read_target(const ModelSource& source, const std::vector<int32_t>& draft_ids);
+
+/// The network of that kind as it begins, in single precision.
+std::unique_ptr<TrainNet> make_net(const HeadConfig& head, const ModelSource& source,
+                                   const std::vector<int32_t>& draft_ids, uint64_t seed);
 
 struct TrainData {
   Answers answers;
@@ -37,8 +41,8 @@ std::vector<int> stored_taps(const HeadConfig& config);
 class Trainer {
  public:
   /// `data` outlives the object. The folder exists. `threads` texts are learnt at a time.
-  Trainer(const HeadConfig& head, const TrainConfig& config, const TargetTensors& target,
-          const TrainData& data, std::filesystem::path folder, int threads = 1);
+  Trainer(const TrainConfig& config, std::unique_ptr<TrainNet> net, const TrainData& data,
+          std::filesystem::path folder, int threads = 1);
 
   /// Goes on from the checkpoint in the folder; false: there is none. Throws Error when it was made
   /// for another head or data.
@@ -50,7 +54,7 @@ class Trainer {
   /// Greedy guesses on the validation texts.
   Hits evaluate();
   int steps_done() const { return step_; }
-  HeadNet& net() { return net_; }
+  TrainNet& net() { return *net_; }
   std::filesystem::path head_path() const { return folder_ / (head_.kind + ".safetensors"); }
 
  private:
@@ -67,7 +71,7 @@ class Trainer {
   TrainConfig config_;
   const TrainData* data_;
   std::filesystem::path folder_;
-  HeadNet net_;
+  std::unique_ptr<TrainNet> net_;
   AdamW optimiser_;
   int threads_;
   int step_ = 0;
