@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/chat_template.h"
+#include "experiments/training/device.h"
 #include "experiments/training/head_net.h"
 #include "experiments/training/trainer.h"
 #include "kernels/base/error.h"
@@ -187,9 +188,9 @@ class TrainerTest : public testing::Test {
     run->validation = states(run->data.answers.validation);
     run->data.train = run->train.get();
     run->data.validation = run->validation.get();
-    run->trainer = std::make_unique<Trainer>(
-        config_, make_net(head, tiny_.source(), run->data.draft_ids, 1), run->data, folder,
-        threads);
+    run->trainer =
+        std::make_unique<Trainer>(config_, make_net(head, tiny_.source(), run->data.draft_ids, 1),
+                                  run->data, folder, threads);
     return run;
   }
 
@@ -229,7 +230,7 @@ TEST_F(TrainerTest, AHeadLearnsFromScratchAndDraftsAsItWasValidated) {
     auto run = make(kind, kind, size_t{1} << 30);
     // So small a model repeats itself, and its own output layer, which heads begin with, says so.
     for (auto& [name, value] : run->trainer->net().parameters()) {
-      if (name == "lm_head.weight") value.detach().normal_(0.0, 0.02);
+      if (name == "lm_head.weight" || name == "output.weight") value.detach().normal_(0.0, 0.02);
     }
     const double before = run->trainer->evaluate().tokens_per_step();
     run->trainer->run(0.0);
@@ -334,6 +335,18 @@ TEST(TrainingPrompts, TheTargetWritesSomeItselfAndTheyAreKept) {
   ASSERT_EQ(again.size(), made.size());
   for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(again[i].ids, made[i].ids);
   std::filesystem::remove_all(folder);
+}
+
+TEST(TrainingDevice, WhatIsNotHereIsRefusedWithARemedy) {
+  EXPECT_TRUE(training_device("cpu").is_cpu());
+  if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "there is a device";
+  try {
+    training_device("cuda");
+    FAIL() << "found a device";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--device cuda: "));
+    EXPECT_THAT(error.what(), HasSubstr("install"));
+  }
 }
 
 TEST(TrainConfig, UnknownTablesAndKeysAreRefused) {

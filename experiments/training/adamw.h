@@ -46,6 +46,14 @@ struct AdamW {
       at::Tensor& value = parameters[i].second;
       if (!value.grad().defined()) continue;
       const auto keep = static_cast<float>(value.dim() > 1 ? 1.0 - rate * decay : 1.0);
+      if (!value.is_cpu()) {
+        const at::Tensor gradient = value.grad() * scale;
+        first[i].mul_(kBeta1).add_(gradient, 1.0f - kBeta1);
+        second[i].mul_(kBeta2).addcmul_(gradient, gradient, 1.0f - kBeta2);
+        value.mul_(keep).addcdiv_(first[i], second[i].sqrt().mul_(widen).add_(kEps), -pace);
+        value.mutable_grad().zero_();
+        continue;
+      }
       float* w = value.data_ptr<float>();
       float* g = value.mutable_grad().data_ptr<float>();
       float* m = first[i].data_ptr<float>();

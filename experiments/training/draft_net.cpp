@@ -49,7 +49,7 @@ std::vector<DraftNet::Angles> DraftNet::angles(int64_t positions) const {
                 at::arange(half, at::kDouble) * (-1.0 / static_cast<double>(half))) /
         factors_;
     const at::Tensor angle = position * frequency;
-    made.push_back({at::cos(angle).to(type_), at::sin(angle).to(type_)});
+    made.push_back({at::cos(angle).to(device_, type_), at::sin(angle).to(device_, type_)});
   }
   return made;
 }
@@ -77,8 +77,8 @@ at::Tensor DraftNet::attend(const at::Tensor& x, const std::string& layer, const
   const at::Tensor k = turned(project(input, "attn_k", model_.kv_heads), "attn_k_norm.weight", 0)
                            .repeat_interleave(group, 0);
   const at::Tensor v = project(input, "attn_v", model_.kv_heads).repeat_interleave(group, 0);
-  const at::Tensor key = at::arange(all, at::kLong).unsqueeze(0);
-  const at::Tensor query = at::arange(first, all, at::kLong).unsqueeze(1);
+  const at::Tensor index = at::arange(all, at::kLong).to(device_);
+  const at::Tensor key = index.unsqueeze(0), query = index.narrow(0, first, rows).unsqueeze(1);
   at::Tensor unseen = key > query;
   if (kind.window > 0) unseen = unseen.logical_or(query - key >= kind.window);
   const at::Tensor scores = (at::matmul(q, k.transpose(1, 2)) * model_.attention_scale)

@@ -158,8 +158,8 @@ std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, doubl
       at::pow(static_cast<double>(config_.rotary_base),
               at::arange(head_dim / 2, at::kDouble) * (-2.0 / static_cast<double>(head_dim)));
   const at::Tensor angle = (position.to(at::kDouble) * frequency.unsqueeze(0)).to(type_);
-  const at::Tensor cosine = at::cos(angle), sine = at::sin(angle);
-  const at::Tensor index = at::arange(all, at::kLong);
+  const at::Tensor cosine = at::cos(angle).to(device_), sine = at::sin(angle).to(device_);
+  const at::Tensor index = at::arange(all, at::kLong).to(device_);
   const auto tail = [&](const at::Tensor& x) { return x.narrow(-2, x.size(-2) - rows, rows); };
   /// (rows of x, count head_dim) to (count, rows of x, head_dim), of a text's last rows.
   const auto split = [&](const at::Tensor& x, int64_t count) {
@@ -183,7 +183,8 @@ std::vector<at::Tensor> HeadNet::unroll(const Example& example, int steps, doubl
     state = normed_last(example).narrow(0, 0, all);
     if (noise > 0.0) {
       const auto random = at::make_generator<at::CPUGeneratorImpl>(example.seed);
-      state = state + (at::rand(state.sizes(), random, state.options()) * 2.0 - 1.0) * noise;
+      const at::Tensor drawn = at::rand(state.sizes(), random, at::TensorOptions().dtype(type_));
+      state = state + (drawn.to(device_) * 2.0 - 1.0) * noise;
     }
   }
   const at::Tensor tokens =
@@ -257,7 +258,7 @@ HeadLoss HeadNet::loss(const Example& example, const LoopOptions& options) const
           : at::Tensor();
   const at::Tensor rows = target_.draft_row.index_select(0, example.tokens);
   const at::Tensor learnt = rows.ge(0).to(type_);
-  HeadLoss loss{at::zeros({}, at::TensorOptions().dtype(type_))};
+  HeadLoss loss{at::zeros({}, at::TensorOptions().dtype(type_).device(device_))};
   double share = options.cross_entropy;
   for (size_t k = 0; k < logits.size(); ++k) {
     const int64_t label = first_row(example, static_cast<int>(k)) + 2;

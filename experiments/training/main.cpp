@@ -18,6 +18,7 @@
 #include "experiments/command_line.h"
 #include "experiments/model_files.h"
 #include "experiments/run_options.h"
+#include "experiments/training/device.h"
 #include "experiments/training/trainer.h"
 
 namespace coppice {
@@ -39,6 +40,7 @@ struct TrainCommand {
   bool resume = false;
   double minutes = 0.0;
   int train_threads = 0;
+  std::string device = "cpu";
 
   template <class V>
   void visit(V& v) {
@@ -51,6 +53,7 @@ struct TrainCommand {
       Range{0, 1e6});
     v("train_threads", train_threads, "texts that are learnt at a time; 0: one per core",
       Range{0, 1024});
+    v("device", device, "of libtorch; the target answers on the backend's", OneOf{{"cpu", "cuda"}});
   }
 };
 
@@ -76,6 +79,7 @@ int train(std::span<const std::string> args) {
   }
   if (command.out.empty()) throw Error("--out is missing; name a folder");
   const TrainConfig config = read_train_config(command.what[1]);
+  const at::Device device = training_device(command.device);
   const std::filesystem::path folder = command.out;
   if (std::filesystem::exists(folder / "checkpoint.safetensors") && !command.resume) {
     throw Error("--out {}: holds a checkpoint; add --resume, or use another folder", command.out);
@@ -84,9 +88,9 @@ int train(std::span<const std::string> args) {
   make_folder("--out", folder);
   make_folder("--answers", answers);
   at::set_num_threads(1);  // of an operation
-  const int threads = command.train_threads > 0
-                          ? command.train_threads
-                          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  int threads = command.train_threads;
+  if (threads == 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (!device.is_cpu()) threads = 1;
   // Tensors come and go by the thousand: what each holds is kept, not given back to the system.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -115,8 +119,9 @@ int train(std::span<const std::string> args) {
   data.train = &states;
   data.validation = &validation;
   const GgufFile file(path);
-  Trainer trainer(config, make_net(head, read_model(file), data.draft_ids, config.loop.seed), data,
-                  folder, threads);
+  auto net = make_net(head, read_model(file), data.draft_ids, config.loop.seed);
+  net->move_to(device);
+  Trainer trainer(config, std::move(net), data, folder, threads);
   if (command.resume && !trainer.resume()) {
     throw Error("--out {}: holds no checkpoint; leave out --resume", command.out);
   }

@@ -36,6 +36,15 @@ void TrainNet::add_constant(const std::string& name, const at::Tensor& value) {
   constants_.emplace_back(name, value);
 }
 
+void TrainNet::move_to(at::Device device) {
+  device_ = device;
+  for (auto& [name, value] : parameters_) value = value.detach().to(device).requires_grad_(true);
+  for (at::Tensor* part :
+       {&target_.embedding, &target_.output, &target_.norm, &target_.draft_row}) {
+    *part = part->to(device);
+  }
+}
+
 const at::Tensor& TrainNet::parameter(const std::string& name) const {
   for (const auto& [known, value] : parameters_) {
     if (known == name) return value;

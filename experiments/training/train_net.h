@@ -59,6 +59,9 @@ class TrainNet {
   virtual void count_hits(const Example& example, int steps, Hits& hits) const = 0;
 
   const HeadConfig& config() const { return config_; }
+  at::Device device() const { return device_; }
+  /// Before anything refers to the parameters. Examples are then expected there.
+  void move_to(at::Device device);
   /// Those that are trained, and those that the file needs as well.
   std::vector<Parameter>& parameters() { return parameters_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -76,6 +79,7 @@ class TrainNet {
   HeadConfig config_;
   TargetTensors target_;
   at::ScalarType type_;
+  at::Device device_ = at::kCPU;
 
  private:
   std::vector<Parameter> parameters_, constants_;

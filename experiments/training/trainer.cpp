@@ -208,7 +208,9 @@ bool Trainer::resume() {
     if (from.shape != shape_of(to) || from.bytes.size() != to.nbytes()) {
       throw Error("{}: tensor '{}' has another shape", path.string(), name);
     }
-    std::memcpy(to.data_ptr(), from.bytes.data(), from.bytes.size());
+    const at::Tensor host = at::empty(to.sizes(), at::kFloat);
+    std::memcpy(host.data_ptr(), from.bytes.data(), from.bytes.size());
+    to.copy_(host);
   };
   for (size_t i = 0; i < net_->parameters().size(); ++i) {
     auto& [name, value] = net_->parameters()[i];
@@ -224,13 +226,17 @@ bool Trainer::resume() {
 
 void Trainer::write_checkpoint() const {
   std::vector<SafeTensor> tensors;
+  std::vector<at::Tensor> hosts;  // what the bytes belong to
+  const auto add = [&](const std::string& name, const at::Tensor& value) {
+    hosts.push_back(value.detach().cpu());
+    tensors.push_back({name, "F32", shape_of(value), bytes_of(hosts.back())});
+  };
   const auto& parameters = net_->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, value] = parameters[i];
-    const auto shape = shape_of(value);
-    tensors.push_back({name, "F32", shape, bytes_of(value)});
-    tensors.push_back({"adam.first." + name, "F32", shape, bytes_of(optimiser_.first[i])});
-    tensors.push_back({"adam.second." + name, "F32", shape, bytes_of(optimiser_.second[i])});
+    add(name, value);
+    add("adam.first." + name, optimiser_.first[i]);
+    add("adam.second." + name, optimiser_.second[i]);
   }
   const json state = {{"step", step_}, {"labels", labels_}};
   write_safetensors(folder_ / kCheckpoint, tensors,
@@ -250,7 +256,8 @@ void Trainer::write_head(const Hits& hits) const {
   config.training = record.dump();
   std::vector<SafeTensor> tensors;
   std::vector<std::vector<std::byte>> bytes;
-  const auto add = [&](const std::string& name, const at::Tensor& value) {
+  const auto add = [&](const std::string& name, const at::Tensor& anywhere) {
+    const at::Tensor value = anywhere.detach().cpu().contiguous();
     auto shape = shape_of(value);
     const std::span values(value.data_ptr<float>(), static_cast<size_t>(value.numel()));
     if (value.dim() == 2 && config_.loop.type == "q8_0" && shape[1] % 32 == 0) {
@@ -266,7 +273,7 @@ void Trainer::write_head(const Hits& hits) const {
     }
   };
   for (const auto& [name, value] : net_->parameters()) add(name, value);
-  for (const auto& [name, value] : net_->constants()) add(name, value.contiguous());
+  for (const auto& [name, value] : net_->constants()) add(name, value);
   std::vector<int64_t> offsets;
   for (size_t row = 0; row < data_->draft_ids.size(); ++row) {
     offsets.push_back(data_->draft_ids[row] - static_cast<int64_t>(row));
@@ -296,6 +303,9 @@ Example Trainer::example(const TrainText& text, HiddenStates& states, size_t ind
   made.states = all.narrow(0, 0, static_cast<int64_t>(head_.taps.size()));
   made.last = all[taps - 1];
   made.answer = text.answer;
+  for (at::Tensor* part : {&made.tokens, &made.states, &made.last}) {
+    *part = part->to(net_->device());
+  }
   return made;
 }
 
