@@ -15,7 +15,7 @@ program_packages=(cmake ninja-build g++ pkg-config libhwy-dev libeigen3-dev
   libboost-program-options-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libpcre2-dev
   libssl-dev python3 python3-pip)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libboost-context-dev
-  slurm-wlm munge gnuplot-nox)
+  libthrust-dev slurm-wlm munge gnuplot-nox)
 browser_packages=(chromium chromium-driver fonts-dejavu-core python3-venv)
 debug_packages=(clang libclang-rt-dev clang-format)
 

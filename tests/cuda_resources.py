@@ -55,7 +55,8 @@ def read_reports(folder):
         key = None
         for line in path.read_text().splitlines():
             if entry := re.search(r"Compiling entry function '(\S+)' for '(\S+)'", line):
-                key = short_name(entry.group(1)), entry.group(2)
+                ours = entry.group(1).startswith("_ZN7coppice")  # not those of CUB
+                key = (short_name(entry.group(1)), entry.group(2)) if ours else None
                 spills = 0
             elif entry := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
                 spills = int(entry.group(1)) + int(entry.group(2))
