@@ -1,6 +1,5 @@
-// The three architectures as data, and the checks that a file holds one of them and nothing else.
-// Sources: the GGUF specification's key and tensor names; Touvron et al. 2023 (llama), Yang et al.
-// 2024 (qwen2), Gemma Team 2025 (gemma3).
+// A model as a GGUF file holds it, and the checks that the file holds one of the architectures that
+// there are and nothing else. Source: the GGUF specification's key and tensor names.
 //
 //   GgufFile file("model.gguf");
 //   ModelSource source = read_model(file);
@@ -12,41 +11,26 @@
 #include <optional>
 #include <unordered_set>
 
+#include "core/architecture.h"
 #include "core/quote.h"
 #include "kernels/base/error.h"
 
 namespace coppice {
 namespace {
 
-constexpr int64_t kMostLayers = 1024;
-constexpr int64_t kMostWidth = 1 << 20;  // dim, ffn; heads times head_dim
-constexpr int64_t kMostHeads = 1024;
-constexpr int64_t kMostVocabulary = 1 << 24;
-constexpr int64_t kMostContext = 1 << 27;
-
-/// How an architecture differs from the plain transformer of llama.
-struct Architecture {
-  std::string_view name;
-  RotaryStyle rotary = RotaryStyle::adjacent;
-  Activation activation = Activation::silu;
-  double rotary_base = 1e4;       // where the file names none
-  bool rotary_factors = false;    // Llama 3: a tensor that the frequencies are divided by
-  bool qkv_bias = false;          // qwen2
-  bool scaled_embedding = false;  // gemma: embedding times sqrt(dim)
-  bool extra_norms = false;       // gemma3: of each head's q and k, and after each block
-  bool local_layers = false;      // gemma3: most layers see a window and have their own rotary base
-};
-constexpr Architecture kArchitectures[] = {
-    {.name = "llama", .rotary_factors = true},
-    {.name = "qwen2", .rotary = RotaryStyle::half_split, .qkv_bias = true},
-    {.name = "gemma3",
-     .rotary = RotaryStyle::half_split,
-     .activation = Activation::gelu_tanh,
-     .rotary_base = 1e6,
-     .scaled_embedding = true,
-     .extra_norms = true,
-     .local_layers = true},
-};
+constexpr LayerNames kNames = {.attention_norm = "attn_norm",
+                               .q = "attn_q",
+                               .k = "attn_k",
+                               .v = "attn_v",
+                               .q_norm = "attn_q_norm",
+                               .k_norm = "attn_k_norm",
+                               .attention_output = "attn_output",
+                               .post_attention_norm = "post_attention_norm",
+                               .ffn_norm = "ffn_norm",
+                               .gate = "ffn_gate",
+                               .up = "ffn_up",
+                               .down = "ffn_down",
+                               .post_ffn_norm = "post_ffw_norm"};
 
 /// Keys that change the mathematics unless they are absent or have this value.
 struct NeutralKey {
@@ -132,6 +116,8 @@ class Tensors {
   TensorView matrix(const std::string& name, int64_t outputs, int64_t inputs) {
     return take(name, {inputs, outputs}).view;
   }
+  TensorView norm(const std::string& name, int64_t values) { return vector(name, values); }
+  TensorView bias(const std::string& name, int64_t values) { return vector(name, values); }
   /// (1, values) of f32.
   TensorView vector(const std::string& name, int64_t values) {
     const GgufTensor& tensor = take(name, {values});
@@ -166,7 +152,7 @@ class Tensors {
   std::unordered_set<const GgufTensor*> taken_;
 };
 
-const Architecture& find_architecture(const GgufFile& file) {
+const Architecture& architecture_of(const GgufFile& file) {
   if (file.integer_or("split.count", 0, 65535, 1) > 1) {
     throw Error("{}: the file is one part of a split model; merge the parts into one", file.name());
   }
@@ -175,11 +161,9 @@ const Architecture& find_architecture(const GgufFile& file) {
                 quote(file.text("general.type")));
   }
   const std::string& name = file.text("general.architecture");
-  for (const Architecture& architecture : kArchitectures) {
-    if (architecture.name == name) return architecture;
-  }
-  throw Error("{}: architecture {} is not supported; expected llama, qwen2 or gemma3", file.name(),
-              quote(name));
+  if (const Architecture* found = find_architecture(name)) return *found;
+  throw Error("{}: architecture {} is not supported; expected llama, qwen2, qwen3 or gemma3",
+              file.name(), quote(name));
 }
 
 /// Refuses what the forward pass does not compute; needs head_dim and context.
@@ -230,15 +214,12 @@ std::string read_name(const GgufFile& file) {
   return std::filesystem::path(file.name()).stem().string();
 }
 
-/// Gemma 3: `period - 1` layers that see a window, then one that sees all, each kind with its own
-/// rotary base. Files of 2025 name neither the period nor the local base.
+/// Gemma 3's. Files of 2025 name neither the period nor the local base.
 void read_local_layers(const Keys& keys, ModelConfig& config) {
   const int window = keys.integer("attention.sliding_window", 1, kMostContext);
   const int period = keys.integer_or("attention.sliding_window_pattern", 1, kMostLayers, 6);
-  config.rotary_bases.push_back(keys.positive("rope.freq_base_swa", 1e12, 1e4));
-  for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
-    if ((layer + 1) % period != 0) config.layers[layer] = {.window = window, .rotary_table = 1};
-  }
+  config.rotary_bases.push_back(keys.positive("rope.freq_base_swa", kMostRotaryBase, 1e4));
+  alternate_layers(config, window, period);
 }
 
 ModelConfig read_config(const GgufFile& file, const Architecture& arch) {
@@ -266,43 +247,12 @@ ModelConfig read_config(const GgufFile& file, const Architecture& arch) {
   config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   if (arch.scaled_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.dim));
   config.activation = arch.activation;
-  config.rotary = arch.rotary;
-  config.rotary_bases = {keys.positive("rope.freq_base", 1e12, arch.rotary_base)};
+  config.rotary = arch.gguf_rotary;
+  config.rotary_bases = {keys.positive("rope.freq_base", kMostRotaryBase, arch.rotary_base)};
   config.layers.resize(keys.integer("block_count", 1, kMostLayers));
   if (arch.local_layers) read_local_layers(keys, config);
   refuse_other_mathematics(file, keys, arch, config);
   return config;
-}
-
-LayerTensors read_layer(Tensors& tensors, const Architecture& arch, const ModelConfig& config,
-                        int layer) {
-  const auto name = [&](std::string_view part) { return fmt::format("blk.{}.{}", layer, part); };
-  const int64_t dim = config.dim;
-  const int64_t ffn = config.ffn;
-  const int64_t q = int64_t{config.heads} * config.head_dim;
-  const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
-  LayerTensors out;
-  out.attention_norm = tensors.vector(name("attn_norm.weight"), dim);
-  out.q = tensors.matrix(name("attn_q.weight"), q, dim);
-  out.k = tensors.matrix(name("attn_k.weight"), kv, dim);
-  out.v = tensors.matrix(name("attn_v.weight"), kv, dim);
-  if (arch.qkv_bias) {
-    out.q_bias = tensors.vector(name("attn_q.bias"), q);
-    out.k_bias = tensors.vector(name("attn_k.bias"), kv);
-    out.v_bias = tensors.vector(name("attn_v.bias"), kv);
-  }
-  out.attention_output = tensors.matrix(name("attn_output.weight"), dim, q);
-  out.ffn_norm = tensors.vector(name("ffn_norm.weight"), dim);
-  out.gate = tensors.matrix(name("ffn_gate.weight"), ffn, dim);
-  out.up = tensors.matrix(name("ffn_up.weight"), ffn, dim);
-  out.down = tensors.matrix(name("ffn_down.weight"), dim, ffn);
-  if (arch.extra_norms) {
-    out.q_norm = tensors.vector(name("attn_q_norm.weight"), config.head_dim);
-    out.k_norm = tensors.vector(name("attn_k_norm.weight"), config.head_dim);
-    out.post_attention_norm = tensors.vector(name("post_attention_norm.weight"), dim);
-    out.post_ffn_norm = tensors.vector(name("post_ffw_norm.weight"), dim);
-  }
-  return out;
 }
 
 void refuse_bad_factors(const GgufFile& file, const TensorView& factors) {
@@ -319,7 +269,7 @@ void refuse_bad_factors(const GgufFile& file, const TensorView& factors) {
 }  // namespace
 
 ModelSource read_model(const GgufFile& file) {
-  const Architecture& arch = find_architecture(file);
+  const Architecture& arch = architecture_of(file);
   ModelSource source;
   source.name = file.name();
   source.config = read_config(file, arch);
@@ -336,7 +286,8 @@ ModelSource read_model(const GgufFile& file) {
     refuse_bad_factors(file, source.rotary_factors);
   }
   for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
-    source.layers.push_back(read_layer(tensors, arch, config, layer));
+    source.layers.push_back(
+        read_layer(tensors, arch, config, kNames, fmt::format("blk.{}.", layer)));
   }
   tensors.refuse_untaken(arch.name);
   return source;

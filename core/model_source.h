@@ -22,7 +22,7 @@ struct LayerKind {
 };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "qwen2", "gemma3"
+  std::string architecture;  // "llama", "qwen2", "qwen3", "gemma3"
   std::string name;
   int dim = 0;
   int ffn = 0;
@@ -46,7 +46,7 @@ struct LayerTensors {
   TensorView attention_norm;          // (1, dim) f32
   TensorView q, k, v;                 // (heads head_dim, dim), (kv_heads head_dim, dim) twice
   TensorView q_bias, k_bias, v_bias;  // (1, outputs): qwen2
-  TensorView q_norm, k_norm;          // (1, head_dim): gemma3
+  TensorView q_norm, k_norm;          // (1, head_dim): qwen3, gemma3
   TensorView attention_output;        // (dim, heads head_dim)
   TensorView post_attention_norm;     // (1, dim): gemma3
   TensorView ffn_norm;                // (1, dim)

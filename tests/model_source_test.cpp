@@ -44,7 +44,8 @@ class EachArchitecture : public testing::TestWithParam<const char*> {
   }
   GgufImage image_ = tiny_model(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(ModelSource, EachArchitecture, testing::Values("llama", "qwen2", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(ModelSource, EachArchitecture,
+                         testing::Values("llama", "qwen2", "qwen3", "gemma3"),
                          [](const auto& test_info) { return std::string(test_info.param); });
 
 TEST_P(EachArchitecture, IsRead) {
@@ -76,7 +77,7 @@ TEST_P(EachArchitecture, IsRead) {
   const std::string arch = GetParam();
   EXPECT_EQ(layer.q_bias.data != nullptr, arch == "qwen2");
   EXPECT_EQ(layer.v_bias.cols, arch == "qwen2" ? 32 : 0);
-  EXPECT_EQ(layer.k_norm.cols, arch == "gemma3" ? 16 : 0);
+  EXPECT_EQ(layer.k_norm.cols, arch == "gemma3" || arch == "qwen3" ? 16 : 0);
   EXPECT_EQ(layer.post_ffn_norm.cols, arch == "gemma3" ? 64 : 0);
   EXPECT_EQ(config.rotary, arch == "llama" ? RotaryStyle::adjacent : RotaryStyle::half_split);
   EXPECT_EQ(config.activation, arch == "gemma3" ? Activation::gelu_tanh : Activation::silu);
@@ -240,7 +241,7 @@ TEST(ModelSource, BiasesBelongToQwen2Alone) {
 }
 
 TEST(ModelSource, WindowsAreForGemma3Alone) {
-  for (const std::string arch : {"llama", "qwen2"}) {
+  for (const std::string arch : {"llama", "qwen2", "qwen3"}) {
     GgufImage image = tiny_model(arch);
     image.key(arch + ".attention.sliding_window", uint32_t{64});
     EXPECT_THAT(refusal(image), HasSubstr("a sliding window is not supported for " + arch));
@@ -274,7 +275,7 @@ TEST(ModelSource, OtherFilesAreRefused) {
   GgufImage image = tiny_model("llama");
   image.key("general.architecture", "mamba");
   EXPECT_THAT(refusal(image),
-              HasSubstr("'mamba' is not supported; expected llama, qwen2 or gemma3"));
+              HasSubstr("'mamba' is not supported; expected llama, qwen2, qwen3 or gemma3"));
   image = tiny_model("llama");
   image.key("general.type", "adapter");
   EXPECT_THAT(refusal(image), HasSubstr("key 'general.type' is 'adapter'; expected 'model'"));

@@ -37,7 +37,7 @@ inline void add_random(GgufImage& image, std::mt19937& random, const std::string
   }
 }
 
-/// "llama", "qwen2" or "gemma3"; the output layer is tied. Has no tokenizer keys.
+/// "llama", "qwen2", "qwen3" or "gemma3"; the output layer is tied. Has no tokenizer keys.
 inline GgufImage tiny_model(const std::string& architecture, const TinyFileShape& s = {},
                             uint32_t seed = 1) {
   GgufImage image;
@@ -79,9 +79,11 @@ inline GgufImage tiny_model(const std::string& architecture, const TinyFileShape
       add_random(image, random, blk + "attn_k.bias", {kv}, 0.0f, 0.1f);
       add_random(image, random, blk + "attn_v.bias", {kv}, 0.0f, 0.1f);
     }
-    if (architecture == "gemma3") {
+    if (architecture == "gemma3" || architecture == "qwen3") {
       norm(blk + "attn_q_norm.weight", s.head_dim);
       norm(blk + "attn_k_norm.weight", s.head_dim);
+    }
+    if (architecture == "gemma3") {
       norm(blk + "post_attention_norm.weight", s.dim);
       norm(blk + "post_ffw_norm.weight", s.dim);
     }
