@@ -1,9 +1,7 @@
 // Byte-level byte-pair encoding: the table of bytes, the merges, and the loop over pieces.
 #include "core/byte_bpe.h"
 
-#include "core/quote.h"
 #include "core/utf8.h"
-#include "kernels/base/error.h"
 
 namespace coppice {
 namespace {
@@ -32,10 +30,6 @@ constexpr ByteTable make_byte_table() {
 }
 
 constexpr ByteTable kByteTable = make_byte_table();
-
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
 
 int32_t find_id(const std::unordered_map<std::string_view, int32_t>& ids, std::string_view text) {
   const auto found = ids.find(text);
@@ -75,35 +69,12 @@ std::string byte_text_of_bytes(std::string_view bytes) {
 
 ByteBpe::ByteBpe(const Vocabulary& vocabulary,
                  const std::unordered_map<std::string_view, int32_t>& token_ids)
-    : pre_tokenizer_(vocabulary.pre_tokenizer) {
+    : pre_tokenizer_(vocabulary.pre_tokenizer), merges_(vocabulary, token_ids) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     byte_ids_[byte] = find_id(token_ids, byte_text_of_bytes({&c, 1}));
   }
-  merges_.reserve(vocabulary.merges.size());
-  std::string joined;
-  for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
-    const std::string_view merge = vocabulary.merges[rank];
-    const size_t space = merge.find(' ');
-    if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) {
-      throw Error("{}: tokenizer.ggml.merges[{}] is {}; expected two tokens and one space",
-                  vocabulary.name, rank, quote(merge));
-    }
-    joined = merge.substr(0, space);
-    joined += merge.substr(space + 1);
-    const int32_t left = find_id(token_ids, merge.substr(0, space));
-    const int32_t right = find_id(token_ids, merge.substr(space + 1));
-    const int32_t result = find_id(token_ids, joined);
-    if (left < 0 || right < 0 || result < 0) {
-      throw Error(
-          "{}: tokenizer.ggml.merges[{}] is {}, but tokenizer.ggml.tokens lacks one of its parts "
-          "or the joined token; the file is damaged, fetch it again",
-          vocabulary.name, rank, quote(merge));
-    }
-    merges_.try_emplace(pair_key(left, right), Merge{static_cast<float>(rank), result});
-  }
-  // Llama 3's vocabulary has words that no merge leads to: a piece that is a token is taken whole.
-  if (vocabulary.pre_tokenizer == "llama-bpe") {
+  if (vocabulary.whole_pieces) {
     for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
       if (vocabulary.types[id] != TokenType::normal) continue;
       if (auto bytes = bytes_of_byte_text(vocabulary.tokens[id])) {
@@ -144,11 +115,7 @@ void ByteBpe::encode_piece(std::string_view piece, SymbolMerger& merger,
     const std::string_view byte = std::string_view(bytes).substr(i, 1);
     merger.symbols.push_back({byte, byte_ids_[static_cast<uint8_t>(bytes[i])]});
   }
-  merger.run([this](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
-    const auto found = merges_.find(pair_key(left.id, right.id));
-    if (found == merges_.end()) return std::nullopt;
-    return found->second;
-  });
+  merger.run([this](const Symbol& left, const Symbol& right) { return merges_.find(left, right); });
   for (const Symbol& symbol : merger.symbols) ids.push_back(symbol.id);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/merge_symbols.h"
+#include "core/merge_table.h"
 #include "core/pre_tokenizer.h"
 #include "core/tokenizer.h"
 
@@ -39,8 +40,8 @@ class ByteBpe {
   void encode_piece(std::string_view piece, SymbolMerger& merger, std::vector<int32_t>& ids) const;
 
   PreTokenizer pre_tokenizer_;
-  std::array<int32_t, 256> byte_ids_;                      // -1: no token
-  std::unordered_map<uint64_t, Merge> merges_;             // key: left id, right id
+  std::array<int32_t, 256> byte_ids_;  // -1: no token
+  MergeTable merges_;
   std::unordered_map<std::string, int32_t> whole_pieces_;  // taken before any merge; may be empty
 };
 

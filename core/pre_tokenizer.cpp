@@ -17,17 +17,23 @@ namespace {
 struct Pattern {
   std::string_view name;
   std::string_view text;
+  std::string_view regex = {};  // as a tokenizer.json spells it; empty: it has other means
 };
 
 // W stands for kWhiteSpace, inside a class.
 constexpr std::array<Pattern, 4> kPatterns = {{
-    {"gpt-2", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^W\p{L}\p{N}]+|[W]+(?![^W])|[W]+)"},
+    {"gpt-2", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^W\p{L}\p{N}]+|[W]+(?![^W])|[W]+)",
+     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {"llama-bpe",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^W\p{L}\p{N}]+[\r\n]*|)"
-     R"([W]*[\r\n]+|[W]+(?![^W])|[W]+)"},
+     R"([W]*[\r\n]+|[W]+(?![^W])|[W]+)",
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+     R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
     {"qwen2",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^W\p{L}\p{N}]+[\r\n]*|)"
-     R"([W]*[\r\n]+|[W]+(?![^W])|[W]+)"},
+     R"([W]*[\r\n]+|[W]+(?![^W])|[W]+)",
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+     R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
     // Defined as two passes: every number character is cut off, then gpt-2 on what lies between.
     // White space before a number therefore ends its part and stays one piece.
     {"smollm", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^W\p{L}\p{N}]+|[W]++(?=\p{N})|)"
@@ -71,6 +77,13 @@ void PreTokenizer::Free::operator()(pcre2_real_code_8* code) const {
 
 bool PreTokenizer::is_known(std::string_view name) {
   return find_pattern(name) != nullptr;
+}
+
+std::string_view PreTokenizer::name_of_regex(std::string_view regex) {
+  for (const Pattern& pattern : kPatterns) {
+    if (!pattern.regex.empty() && pattern.regex == regex) return pattern.name;
+  }
+  return {};
 }
 
 std::string_view PreTokenizer::known_names() {

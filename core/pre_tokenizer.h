@@ -18,6 +18,9 @@ class PreTokenizer {
   /// "gpt-2", "llama-bpe", "qwen2", "smollm"; separated by commas, for messages.
   static std::string_view known_names();
 
+  /// The pattern that a tokenizer.json spells as this regular expression; empty: it is unknown.
+  static std::string_view name_of_regex(std::string_view regex);
+
   /// The name must be known.
   explicit PreTokenizer(std::string_view name);
 

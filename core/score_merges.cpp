@@ -53,6 +53,7 @@ std::string unescape_spaces(std::string_view text) {
 ScoreMerges::ScoreMerges(const Vocabulary& vocabulary,
                          const std::unordered_map<std::string_view, int32_t>& token_ids)
     : vocabulary_(&vocabulary), token_ids_(&token_ids) {
+  if (vocabulary.scores.empty()) merges_.emplace(vocabulary, token_ids);
   byte_ids_.fill(-1);
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& text = vocabulary.tokens[id];
@@ -82,6 +83,7 @@ void ScoreMerges::encode(std::string_view text, std::vector<int32_t>& ids) const
     rest.remove_prefix(character.size());
   }
   merger.run([this](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+    if (merges_) return merges_->find(left, right);
     const int32_t id = find_normal({left.text.data(), left.text.size() + right.text.size()});
     if (id < 0) return std::nullopt;
     return Merge{-vocabulary_->scores[id], id};

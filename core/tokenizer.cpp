@@ -31,10 +31,9 @@ TokenIds index_tokens(const Vocabulary& vocabulary) {
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const auto [first, added] = ids.try_emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
     if (!added) {
-      throw Error(
-          "{}: tokenizer.ggml.tokens[{}] and [{}] are both {}; the file is damaged, fetch "
-          "it again",
-          vocabulary.name, first->second, id, quote(vocabulary.tokens[id]));
+      throw Error("{}: {}tokens[{}] and [{}] are both {}; the file is damaged, fetch it again",
+                  vocabulary.name, vocabulary.keys, first->second, id,
+                  quote(vocabulary.tokens[id]));
     }
   }
   return ids;
@@ -75,6 +74,7 @@ std::vector<int32_t> find_stops(const Vocabulary& vocabulary, const TokenIds& id
   for (const int32_t id : {vocabulary.eos, vocabulary.eot}) {
     if (id >= 0) stops.push_back(id);
   }
+  stops.insert(stops.end(), vocabulary.more_stops.begin(), vocabulary.more_stops.end());
   for (const std::string_view end : kTurnEnds) {
     const auto found = ids.find(end);
     if (found == ids.end() || vocabulary.types[found->second] != TokenType::control) continue;

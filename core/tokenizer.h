@@ -20,16 +20,19 @@ enum class TokenType : uint8_t { normal = 1, unknown, control, user_defined, unu
 
 struct Vocabulary {
   enum class Kind { byte_bpe, score_merges };
-  std::string name;  // file, for messages
+  std::string name;                      // file, for messages
+  std::string keys = "tokenizer.ggml.";  // what its keys begin with, for messages
   Kind kind = Kind::byte_bpe;
   std::string pre_tokenizer;  // "gpt-2", "llama-bpe", "qwen2", "smollm"
   std::vector<std::string> tokens;
   std::vector<TokenType> types;
-  std::vector<float> scores;        // score_merges only
-  std::vector<std::string> merges;  // byte_bpe only: "left right", best first
+  std::vector<float> scores;        // score_merges, of each token; empty: it lists its merges
+  std::vector<std::string> merges;  // "left right", best first
+  bool whole_pieces = false;        // byte_bpe: a piece that is a token is taken whole (Llama 3)
   int32_t bos = -1;                 // -1: none
   int32_t eos = -1;
   int32_t eot = -1;
+  std::vector<int32_t> more_stops;  // that end an answer as well
   bool add_bos = false;
   std::string chat_template;  // empty: none
 };

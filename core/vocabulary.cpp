@@ -63,15 +63,15 @@ void refuse_variants(const GgufFile& file, const Vocabulary& vocabulary) {
 
 void check_length(const Vocabulary& vocabulary, std::string_view key, size_t length) {
   if (length != vocabulary.tokens.size()) {
-    throw Error("{}: {} has {} entries for {} tokens; the file is damaged, fetch it again",
-                vocabulary.name, key, length, vocabulary.tokens.size());
+    throw Error("{}: {}{} has {} entries for {} tokens; the file is damaged, fetch it again",
+                vocabulary.name, vocabulary.keys, key, length, vocabulary.tokens.size());
   }
 }
 
 void check_id(const Vocabulary& vocabulary, std::string_view key, int32_t id) {
   if (id < -1 || id >= static_cast<int64_t>(vocabulary.tokens.size())) {
-    throw Error("{}: {} is {}; expected an id below {}", vocabulary.name, key, id,
-                vocabulary.tokens.size());
+    throw Error("{}: {}{} is {}; expected an id below {}", vocabulary.name, vocabulary.keys, key,
+                id, vocabulary.tokens.size());
   }
 }
 
@@ -94,6 +94,8 @@ Vocabulary read_vocabulary(const GgufFile& file) {
   vocabulary.bos = read_id(file, "tokenizer.ggml.bos_token_id", vocabulary);
   vocabulary.eos = read_id(file, "tokenizer.ggml.eos_token_id", vocabulary);
   vocabulary.eot = read_id(file, "tokenizer.ggml.eot_token_id", vocabulary);
+  // Llama 3's vocabulary has words that no merge leads to.
+  vocabulary.whole_pieces = vocabulary.pre_tokenizer == "llama-bpe";
   const bool bos_when_absent = score_merges || vocabulary.pre_tokenizer == "llama-bpe";
   vocabulary.add_bos = file.boolean_or("tokenizer.ggml.add_bos_token", bos_when_absent);
   if (file.find("tokenizer.chat_template") != nullptr) {
@@ -105,43 +107,43 @@ Vocabulary read_vocabulary(const GgufFile& file) {
 
 void check(const Vocabulary& vocabulary) {
   const std::string& name = vocabulary.name;
+  const std::string& keys = vocabulary.keys;
   const size_t most = std::numeric_limits<int32_t>::max();
   if (vocabulary.tokens.empty() || vocabulary.tokens.size() > most) {
-    throw Error("{}: tokenizer.ggml.tokens has {} entries; expected 1 to {}", name,
+    throw Error("{}: {}tokens has {} entries; expected 1 to {}", name, keys,
                 vocabulary.tokens.size(), most);
   }
-  check_length(vocabulary, "tokenizer.ggml.token_type", vocabulary.types.size());
+  check_length(vocabulary, "token_type", vocabulary.types.size());
   if (vocabulary.kind == Vocabulary::Kind::byte_bpe) {
     if (!PreTokenizer::is_known(vocabulary.pre_tokenizer)) {
-      throw Error("{}: tokenizer.ggml.pre is {}; known are {}", name,
-                  quote(vocabulary.pre_tokenizer), PreTokenizer::known_names());
+      throw Error("{}: {}pre is {}; known are {}", name, keys, quote(vocabulary.pre_tokenizer),
+                  PreTokenizer::known_names());
     }
-    if (vocabulary.merges.size() > kMostMerges) {
-      throw Error("{}: tokenizer.ggml.merges has {} entries; at most {} are supported", name,
-                  vocabulary.merges.size(), kMostMerges);
-    }
-  } else {
-    check_length(vocabulary, "tokenizer.ggml.scores", vocabulary.scores.size());
+  } else if (!vocabulary.scores.empty() || vocabulary.merges.empty()) {
+    check_length(vocabulary, "scores", vocabulary.scores.size());
     for (size_t i = 0; i < vocabulary.scores.size(); ++i) {
       if (!std::isfinite(vocabulary.scores[i])) {
-        throw Error("{}: tokenizer.ggml.scores[{}] is {}; expected a finite number", name, i,
+        throw Error("{}: {}scores[{}] is {}; expected a finite number", name, keys, i,
                     vocabulary.scores[i]);
       }
     }
   }
+  if (vocabulary.merges.size() > kMostMerges) {
+    throw Error("{}: {}merges has {} entries; at most {} are supported", name, keys,
+                vocabulary.merges.size(), kMostMerges);
+  }
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     if (vocabulary.types[i] == TokenType::byte && byte_of_byte_token(vocabulary.tokens[i]) < 0) {
-      throw Error("{}: tokenizer.ggml.tokens[{}] is {}; expected a byte token such as <0x0A>", name,
-                  i, quote(vocabulary.tokens[i]));
+      throw Error("{}: {}tokens[{}] is {}; expected a byte token such as <0x0A>", name, keys, i,
+                  quote(vocabulary.tokens[i]));
     }
   }
-  check_id(vocabulary, "tokenizer.ggml.bos_token_id", vocabulary.bos);
-  check_id(vocabulary, "tokenizer.ggml.eos_token_id", vocabulary.eos);
-  check_id(vocabulary, "tokenizer.ggml.eot_token_id", vocabulary.eot);
+  check_id(vocabulary, "bos_token_id", vocabulary.bos);
+  check_id(vocabulary, "eos_token_id", vocabulary.eos);
+  check_id(vocabulary, "eot_token_id", vocabulary.eot);
+  for (const int32_t stop : vocabulary.more_stops) check_id(vocabulary, "eos_token_id", stop);
   if (vocabulary.add_bos && vocabulary.bos < 0) {
-    throw Error(
-        "{}: tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is absent",
-        name);
+    throw Error("{0}: {1}add_bos_token is true, but {1}bos_token_id is absent", name, keys);
   }
 }
 

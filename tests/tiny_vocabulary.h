@@ -30,6 +30,7 @@ inline Vocabulary byte_vocabulary(std::string pre_tokenizer, std::vector<std::st
   Vocabulary vocabulary;
   vocabulary.name = "tiny.gguf";
   vocabulary.pre_tokenizer = std::move(pre_tokenizer);
+  vocabulary.whole_pieces = vocabulary.pre_tokenizer == "llama-bpe";
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     add_token(vocabulary, byte_text_of_bytes({&c, 1}), TokenType::normal);
