@@ -4,6 +4,7 @@
 #include <deque>
 #include <vector>
 
+#include "core/architecture.h"
 #include "kernels/base/error.h"
 
 namespace coppice {
@@ -86,6 +87,9 @@ class Parts {
 ModelConfig distilled_config(const ModelConfig& target, const HeadConfig& head) {
   ModelConfig config = target;
   config.name = "draft of " + target.name;
+  // The target may come from a Hugging Face folder, whose rows of Q and K stand in another order.
+  const Architecture* architecture = find_architecture(target.architecture);
+  if (architecture != nullptr) config.rotary = architecture->gguf_rotary;
   config.layers.clear();
   for (const int layer : head.layers) {
     config.layers.push_back(target.layers[static_cast<size_t>(layer)]);

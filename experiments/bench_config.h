@@ -23,8 +23,9 @@ struct ModelOptions {
 
   template <class V>
   void visit(V& v) {
-    v("path", path, "GGUF file, or a name that experiments/models.sh fetches");
-    v("draft", draft, "what method draft_model drafts with: a model, or a file of `coppice train draft`");
+    v("path", path, kModelHelp);
+    v("draft", draft,
+      "what method draft_model drafts with: a model, or a file of `coppice train draft`");
   }
 };
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/file_hash.h"
+#include "core/model_file.h"
 #include "experiments/bench.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
@@ -41,7 +41,7 @@ struct ReproduceOptions {
 void check_model(const BenchConfig& config, const nlohmann::ordered_json& manifest) {
   const fs::path model = find_model(config.model.path, config.folder);
   const std::string wanted = manifest.at("model").value("sha256", "");
-  if (sha256_of(model) == wanted) return;
+  if (identify_model(model).sha256 == wanted) return;
   throw Error("{}: is not the model of the run, whose SHA-256 is {}; fetch that one",
               model.string(), wanted);
 }

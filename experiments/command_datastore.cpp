@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "core/datastore.h"
+#include "core/model_file.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/model_files.h"
@@ -24,7 +25,9 @@ struct DatastoreOptions {
   template <class V>
   void visit(V& v) {
     v("files", files, "text files, each a text of its own");
-    v("model", model, "whose tokenizer: a GGUF file, or a name that experiments/models.sh fetches");
+    v("model", model,
+      "whose tokenizer: a GGUF file, a Hugging Face folder, or a name that "
+      "experiments/models.sh fetches");
     v("out", out, "the datastore's file");
     v("most_tokens", most_tokens,
       "refuse more; building takes 8 bytes a token and the largest file", Range{1, 2147483647});
@@ -78,7 +81,7 @@ int datastore_command(Arguments args) {
   if (fs::exists(options.out) && !options.overwrite) {
     throw Error("{}: exists already; give --overwrite to replace it", options.out);
   }
-  const Tokenizer tokenizer(read_vocabulary(GgufFile(find_model(options.model, {}))));
+  const Tokenizer tokenizer(ModelFile(find_model(options.model, {})).vocabulary());
   const std::vector<int32_t> tokens = read_tokens(options, tokenizer);
   {
     Progress progress(static_cast<int>(tokens.size()), "suffixes sorted");

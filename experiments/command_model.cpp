@@ -7,6 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/model_file.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/inspect.h"
@@ -34,7 +35,7 @@ struct TokenizeOptions {
   bool literal = false, json = false;
   template <class V>
   void visit(V& v) {
-    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
+    v("model", model, kModelHelp);
     v("text", text, "the text to cut");
     v("literal", literal, "special tokens in the text are plain text");
     v("json", json, "print {\"ids\": [...], \"pieces\": [...]}");
@@ -48,7 +49,7 @@ struct PerplexityCommandOptions {
   bool json = false;
   template <class V>
   void visit(V& v) {
-    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
+    v("model", model, kModelHelp);
     v("text", text, "file to score");
     v("chunk", chunk, "tokens scored on their own", Range{2, 1e6});
     v("tokens", tokens, "first tokens of the text that are used; 0: all", Range{0, 1e9});
@@ -66,7 +67,12 @@ int inspect_command(Arguments args) {
   if (!line.parse(args)) return 0;
   const auto options = line.read<InspectOptions>();
   if (options.file.empty()) throw Error("coppice inspect: name a model file");
-  const GgufFile file(find_model(options.file, {}));
+  const std::filesystem::path path = find_model(options.file, {});
+  if (!ModelFolder::find(path).empty()) {
+    throw Error("{}: is a Hugging Face folder, whose config.json is text; inspect shows GGUF files",
+                path.string());
+  }
+  const GgufFile file(path);
   if (options.json) {
     fmt::print("{}\n", model_json(file).dump(2));
     return 0;
@@ -85,7 +91,7 @@ int tokenize_command(Arguments args) {
   if (!line.parse(args)) return 0;
   const auto options = line.read<TokenizeOptions>();
   if (options.model.empty()) throw Error("coppice tokenize: --model is missing");
-  const Tokenizer tokenizer(read_vocabulary(GgufFile(find_model(options.model, {}))));
+  const Tokenizer tokenizer(ModelFile(find_model(options.model, {})).vocabulary());
   const auto ids =
       tokenizer.encode(options.text, options.literal ? SpecialText::literal : SpecialText::parsed);
   if (options.json) {

@@ -49,7 +49,7 @@ struct ModelQualityOptions {
   int tokens = 1024, chunk = 512, prompts = 2, new_tokens = 64;
   template <class V>
   void visit(V& v) {
-    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
+    v("model", model, kModelHelp);
     v("text", text, "file to score");
     v("tokens", tokens, "first tokens of the text that are used; 0: all", Range{0, 1e9});
     v("chunk", chunk, "tokens scored on their own", Range{2, 1e6});

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/model_file.h"
 #include "experiments/backend_steps.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
@@ -26,7 +27,9 @@ struct RooflineOptions {
 
   template <class V>
   void visit(V& v) {
-    v("model", model, "also time a model's steps: GGUF file, or a name of experiments/models.sh");
+    v("model", model,
+      "also time a model's steps: GGUF file, Hugging Face folder, or a name of "
+      "experiments/models.sh");
     v("target", target, "instruction set; empty: the best of this machine");
     v("threads", threads, "0: one per core", Range{0, 1024});
     v("contexts", contexts, "tokens in the cache before a step", Range{1, 1e6});
@@ -46,8 +49,8 @@ nlohmann::ordered_json predicted(const RooflineOptions& options) {
   request.contexts = options.contexts;
   if (options.rows != RooflineRequest().rows) request.rows = options.rows;
   if (!options.model.empty()) {
-    const GgufFile file(find_model(options.model, {}));
-    request.shapes = {shape_of(read_model(file))};
+    ModelFile file(find_model(options.model, {}));
+    request.shapes = {shape_of(file.source())};
   } else if (!options.shape.empty()) {
     request.shapes = {find_shape(options.shape)};
   } else {

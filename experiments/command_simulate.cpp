@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/gguf.h"
+#include "core/model_file.h"
 #include "experiments/command_line.h"
 #include "experiments/commands.h"
 #include "experiments/model_files.h"
@@ -30,8 +31,8 @@ struct SimulateOptions {
       "recorded (the run's own, fitted to its steps), a name of the table (h200, h100, a100, "
       "rtx4090), or a TOML file with a [machine] table");
     v("model", model,
-      "shape of the target there: a GGUF file, a name that experiments/models.sh fetches, or one "
-      "such as llama-3-8b-bf16; empty: the run's own model");
+      "shape of the target there: a GGUF file, a Hugging Face folder, a name that "
+      "experiments/models.sh fetches, or one such as llama-3-8b-bf16; empty: the run's own model");
     v("json", json, "print one JSON object");
   }
 };
@@ -45,8 +46,8 @@ bool is_shape(std::string_view name) {
 
 ModelShape shape_named(const std::string& name) {
   if (is_shape(name)) return find_shape(name);
-  const GgufFile file(find_model(name, {}));
-  return shape_of(read_model(file));
+  ModelFile file(find_model(name, {}));
+  return shape_of(file.source());
 }
 
 /// (predicted - measured) / measured

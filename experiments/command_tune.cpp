@@ -28,7 +28,7 @@ struct TuneOptions {
   template <class V>
   void visit(V& v) {
     v("what", what, "layer_skip: the layers that are left out", OneOf{{"layer_skip"}});
-    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
+    v("model", model, kModelHelp);
     v("out", out, "method file to write; empty: print it");
     v("prompts", prompts, "JSONL file of {\"prompt\"}, not those measured later; or builtin");
     v("prompts_per_category", prompts_per_category, "first ones of each", Range{1, 1000});

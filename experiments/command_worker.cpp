@@ -19,7 +19,7 @@ struct WorkerOptions {
 
   template <class V>
   void visit(V& v) {
-    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
+    v("model", model, kModelHelp);
     v("target", target, "instruction set; empty: the best of this machine");
     v("threads", threads, "0: one per core", Range{0, 1024});
   }

@@ -1,17 +1,18 @@
 // See decoder.h.
 #include "experiments/decoder.h"
 
+#include "core/model_file.h"
 #include "decoding/distilled_model.h"
 
 namespace coppice {
 
 LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context) {
-  const GgufFile file(path);
-  const ModelSource source = read_model(file);
+  ModelFile file(path);
+  const ModelSource source = file.source();
   LoadedModel loaded;
   loaded.path = path;
   loaded.name = source.config.name;
-  loaded.tokenizer = std::make_unique<Tokenizer>(read_vocabulary(file));
+  loaded.tokenizer = std::make_unique<Tokenizer>(file.vocabulary());
   loaded.model = std::make_unique<Model>(source, backend, context);
   return loaded;
 }

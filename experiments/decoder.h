@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/model.h"
 #include "core/options.h"
@@ -31,7 +32,12 @@ struct LoadedModel {
   mutable std::unique_ptr<CostCurve> costs_;
 };
 
-/// `context` bounds the positions (0: what the model was trained for). Throws Error.
+/// What options that name a model say of it.
+inline constexpr std::string_view kModelHelp =
+    "GGUF file, Hugging Face folder, or a name that experiments/models.sh fetches";
+
+/// `path` is one of the first two. `context` bounds the positions (0: what the model was trained
+/// for). Throws Error.
 LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0);
 /// A model that drafts for the target: one like it, or what `coppice train draft` made of it, which
 /// shares the target's tokens and their embedding. Throws Error.

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/file_hash.h"
+#include "core/model_file.h"
 #include "experiments/config_json.h"
 
 namespace coppice {
@@ -55,10 +55,11 @@ ordered_json describe_machine() {
 }
 
 ordered_json describe_model(const LoadedModel& model) {
+  const ModelIdentity identity = identify_model(model.path);
   return {{"name", model.name},
           {"file", model.path.filename().string()},
-          {"bytes", fs::file_size(model.path)},
-          {"sha256", sha256_of(model.path)}};
+          {"bytes", identity.bytes},
+          {"sha256", identity.sha256}};
 }
 
 ordered_json make_manifest(const BenchConfig& config, const LoadedModel& target,

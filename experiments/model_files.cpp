@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "core/model_folder.h"
 #include "core/quote.h"
 #include "kernels/base/error.h"
 
@@ -59,9 +60,14 @@ fs::path find_model(std::string_view text, const fs::path& base) {
                 models_folder().string(), text);
   }
   const fs::path path(text);
-  if (const auto found = first_file({base / path, path, models_folder() / path})) return *found;
-  throw Error("{}: no such model file; give the path of a GGUF file or one of: {}", quote(text),
-              fmt::join(model_names(), ", "));
+  const auto candidates = {base / path, path, models_folder() / path};
+  if (const auto found = first_file(candidates)) return *found;
+  for (const fs::path& candidate : candidates) {
+    std::error_code ignored;
+    if (!text.empty() && fs::is_directory(candidate, ignored)) return ModelFolder::find(candidate);
+  }
+  throw Error("{}: no such model; give a GGUF file, a Hugging Face folder or one of: {}",
+              quote(text), fmt::join(model_names(), ", "));
 }
 
 std::optional<fs::path> find_beside(const fs::path& path, const fs::path& base) {

@@ -1,4 +1,5 @@
-// Where models and files named by a config lie. A model is a path or a short name of the list that
+// Where models and files named by a config lie. A model is a path (of a GGUF file or a Hugging Face
+// folder) or a short name of the list that
 // experiments/models.sh fetches; both are looked for in the folder of models too.
 //
 //   std::filesystem::path path = find_model("smollm2", {});

@@ -85,7 +85,7 @@ std::vector<int32_t> PromptChoice::tokens(const std::string& text,
 LoadedModels load_models(const MethodChoice& choice, Backend& backend) {
   if (choice.model.empty()) {
     throw Error(
-        "--model is missing; give a GGUF file, or smollm2 after `bash "
+        "--model is missing; give a GGUF file, a Hugging Face folder, or smollm2 after `bash "
         "experiments/models.sh smollm2`");
   }
   LoadedModels loaded;

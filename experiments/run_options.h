@@ -35,8 +35,9 @@ struct MethodChoice {
 
   template <class V>
   void visit(V& v) {
-    v("model", model, "GGUF file, or a name that experiments/models.sh fetches");
-    v("draft_model", draft_model, "what method draft_model drafts with: a model, or a file of `coppice train draft`");
+    v("model", model, kModelHelp);
+    v("draft_model", draft_model,
+      "what method draft_model drafts with: a model, or a file of `coppice train draft`");
     v("method", method, "name that `coppice methods` lists, or a TOML file with a [method] table");
     v("set", set, "an option of the method, KEY=VALUE, or of its rule, RULE.KEY=VALUE; repeatable");
     v("rule", rule, "acceptance rule; empty: greedy at temperature 0, coupled above");

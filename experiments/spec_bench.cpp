@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/model_file.h"
 #include "core/utf8.h"
 #include "experiments/bench_prompts.h"
 #include "experiments/manifest.h"
@@ -51,7 +52,7 @@ std::vector<std::vector<Prompt>> questions_of(const BenchConfig& config) {
 void write_spec_bench_answers(const BenchConfig& config, const fs::path& run,
                               const fs::path& folder) {
   const fs::path model = find_model(config.model.path, config.folder);
-  const Tokenizer tokenizer(read_vocabulary(GgufFile(model)));
+  const Tokenizer tokenizer(ModelFile(model).vocabulary());
   const auto arms = arms_of(read_manifest(run), run.string());
   const auto emitted = emitted_by_step(run);
   const std::vector<PromptRow> rows = read_rows(run);

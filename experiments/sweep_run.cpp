@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/file_hash.h"
+#include "core/model_file.h"
 #include "core/quote.h"
 #include "experiments/bench_prompts.h"
 #include "experiments/child_process.h"
@@ -89,7 +89,7 @@ void check_finished(const SweepFolder& folder, const CellRefs& finished, bool he
     }
     const fs::path model = find_model(cell->config.model.path, cell->config.folder);
     std::string& hash = hashes[model];
-    if (hash.empty()) hash = sha256_of(model);
+    if (hash.empty()) hash = identify_model(model).sha256;
     if (manifest.at("model").value("sha256", "") != hash) refuse("with another model file");
   }
 }

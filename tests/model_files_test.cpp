@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "tests/scratch.h"
 
 namespace coppice {
 namespace {
@@ -49,6 +50,15 @@ TEST(ModelFiles, ShortNamesAreThoseThatAreFetched) {
     EXPECT_EQ(find_model(names[i], {}), folder / fetched[i].file);
   }
   fs::remove_all(folder);
+}
+
+TEST(ModelFiles, AFolderIsAModelToo) {
+  const test::Scratch scratch;
+  fs::create_directories(scratch / "SmolLM2");
+  EXPECT_EQ(find_model("SmolLM2", scratch.path()), scratch / "SmolLM2");
+  EXPECT_EQ(find_model("SmolLM2/", scratch.path()), scratch / "SmolLM2");
+  EXPECT_THROW(find_model("SmolLM3", scratch.path()), Error);
+  EXPECT_THROW(find_model("", scratch.path()), Error);
 }
 
 }  // namespace
