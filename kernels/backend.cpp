@@ -61,7 +61,9 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   if (entry == all.end()) {
     throw Error("backend '{}': not in this build; choose one of: {}{}", options.name,
                 fmt::join(names(), ", "),
-                options.name == "cuda" ? "; cuda is built with -DCOPPICE_CUDA=ON" : "");
+                options.name == "cuda" ? "; cuda is built where an nvcc is found: install the CUDA "
+                                         "toolkit, or name it by CUDACXX, and configure anew"
+                                       : "");
   }
   const auto targets = entry->targets();
   if (targets.empty()) return entry->make(options);  // which says why there are none

@@ -330,6 +330,24 @@ TEST(CudaEmulator, WaitsThatCannotEndAreCaught) {
   EXPECT_THAT(failure_of<wait_wrongly>(32, Wait::ended_lane), HasSubstr("ended"));
 }
 
+__global__ void follow(bool all_wait) {
+  let_next_start();
+  if (all_wait || threadIdx.x != 5) wait_for_previous();
+}
+
+TEST(CudaEmulator, KernelsThatStartEarlyMustWait) {
+  LaunchShape shape = threads(32);
+  launch<follow>(shape, false);
+  shape.stream.early = true;
+  launch<follow>(shape, true);
+  try {
+    launch<follow>(shape, false);
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_THAT(failure.what(), HasSubstr("thread (5, 0, 0): it ends without wait_for_previous()"));
+  }
+}
+
 __global__ void append(int* count, int* order) {
   order[atomicAdd(count, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
 }

@@ -34,14 +34,14 @@ class StubCommunicator final : public cuda::Communicator {
   StubCommunicator(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
   int rank() const override { return rank_; }
   int ranks() const override { return static_cast<int>(meeting_.own.size()); }
-  void all_gather(const float* own, float* all, size_t count, cudaStream_t stream) override {
+  void all_gather(const float* own, float* all, size_t count, cuda::Stream stream) override {
     cuda::host::enqueue(stream, [=, this] {
       meet(own, [&](size_t rank, const float* part) {
         std::memcpy(all + rank * count, part, count * sizeof(float));
       });
     });
   }
-  void all_reduce(float* own, size_t count, cudaStream_t stream) override {
+  void all_reduce(float* own, size_t count, cuda::Stream stream) override {
     cuda::host::enqueue(stream, [=, this] {
       std::vector<float> sum(count, 0.0f);
       meet(own, [&](size_t, const float* part) {

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
 #include "core/model.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/host/runtime.h"
+#include "kernels/cuda/launch.cuh"
 #include "tests/tiny_model.h"
 
 namespace coppice {
@@ -76,8 +81,13 @@ TEST_F(CudaRuntime, NoCallGoesUnchecked) {
     const auto backend = make();
     const Buffer buffer = backend->allocate(64);
     Lists lists;
-    for (int i = 0; i < 3; ++i) backend->run(lists.ops());  // launches, a capture, a graph
-    return fake_device().calls;                             // destructors cannot report a failure
+    float value = 0.0f;
+    int32_t index = 0;
+    auto ops = lists.ops();
+    ops.push_back(TopK{lists.out.data(), 16, 1, 16, 1, &index, &value});
+    ops.push_back(AddNorm{lists.y.data(), lists.weight.data(), 0.0f, 2, 8, lists.out.data()});
+    for (int i = 0; i < 3; ++i) backend->run(ops);  // launches, a capture, a graph
+    return fake_device().calls;                     // destructors cannot report a failure
   };
   fake_device() = FakeDevice();
   const int calls = all();
@@ -88,6 +98,95 @@ TEST_F(CudaRuntime, NoCallGoesUnchecked) {
     EXPECT_THROW(all(), std::runtime_error) << "call " << at;
     EXPECT_EQ(fake_device().used, 0u) << "call " << at;
   }
+}
+
+// What no fake shows, a call that stands alone: each is an argument of check(), compared, or
+// discarded on purpose, as destructors do.
+TEST_F(CudaRuntime, NoCallStandsAlone) {
+  namespace fs = std::filesystem;
+  const std::regex call(R"((\S*)\s*\b((cuda|cub::)[A-Z][A-Za-z:]*)\()");
+  int calls = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(COPPICE_SOURCE_DIR) / "kernels/cuda")) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream in(entry.path());
+    std::string before, line;
+    for (; std::getline(in, line); before = line) {
+      const std::string text = before + " " + line;
+      for (std::sregex_iterator it(text.begin(), text.end(), call), end; it != end; ++it) {
+        if (it->position(2) <= static_cast<std::ptrdiff_t>(before.size())) continue;
+        if ((*it)[2] == "cudaGetErrorString") continue;
+        const std::string head = (*it)[1];
+        ++calls;
+        EXPECT_TRUE(head.ends_with("check(") || head.ends_with("static_cast<void>(") ||
+                    head.ends_with("=") || head.ends_with("(") || head.ends_with("//"))
+            << entry.path().filename() << ": " << line;
+      }
+    }
+  }
+  EXPECT_GT(calls, 40);
+}
+
+// Streams that no event orders: in a graph any order may come, and a branch that nobody waits for
+// is no graph.
+TEST_F(CudaRuntime, BranchesOfAGraphRunInAnyOrderAndMustBeJoined) {
+  const auto set = [](int* at, int value, cuda::Stream stream) {
+    cuda::host::enqueue(stream, [=] { *at = value; });
+  };
+  for (const bool joined : {true, false}) {
+    cuda::OwnStream trunk, side;
+    cudaEvent_t event = nullptr;
+    cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+    int last = 0;
+    cuda::check(cudaStreamBeginCapture(trunk.get(), cudaStreamCaptureModeThreadLocal), "capture");
+    cuda::check(cudaEventRecord(event, trunk.get()), "fork");
+    cuda::check(cudaStreamWaitEvent(side.get(), event, 0), "fork");
+    set(&last, 1, {side.get()});
+    set(&last, 2, {trunk.get()});
+    if (joined) {
+      cuda::check(cudaEventRecord(event, side.get()), "join");
+      cuda::check(cudaStreamWaitEvent(trunk.get(), event, 0), "join");
+    }
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(trunk.get(), &graph);
+    EXPECT_EQ(status, joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
+    cuda::check(cudaEventDestroy(event), "an event");
+    if (!joined) continue;
+    cudaGraphExec_t executable = nullptr;
+    cuda::check(cudaGraphInstantiate(&executable, graph, 0), "graph");
+    cuda::check(cudaGraphDestroy(graph), "graph");
+    int seen[3] = {};
+    for (int i = 0; i < 40; ++i) {
+      cuda::check(cudaGraphLaunch(executable, trunk.get()), "graph");
+      ++seen[last];
+    }
+    cuda::check(cudaGraphExecDestroy(executable), "graph");
+    EXPECT_GT(seen[1], 5);
+    EXPECT_GT(seen[2], 5);
+  }
+}
+
+// Taps and likeliest tokens are taken beside the ops that go on; what these change must wait.
+TEST_F(CudaRuntime, WhatDraftersReadIsTakenBesideTheStep) {
+  const auto backend = make();
+  const std::vector<float> weight(8, 1.0f), y(8, 3.0f);
+  std::vector<float> x(8), first(8), second(8);
+  float value = 0.0f;
+  int32_t index = -1;
+  for (int run = 0; run < 40; ++run) {
+    x.assign(8, static_cast<float>(run));
+    x[5] += 0.5f;
+    const AddNorm add{y.data(), weight.data(), 0.0f, 1, 8, x.data()};  // x += 1
+    const Op ops[] = {
+        Copy{x.data(), 8, 1, 8, first.data(), 8},   add, Copy{x.data(), 8, 1, 8, second.data(), 8},
+        TopK{x.data(), 8, 1, 8, 1, &index, &value}, add, add};
+    backend->run(ops);
+    EXPECT_EQ(first[0], static_cast<float>(run));
+    EXPECT_EQ(second[0], run + 1.0f);
+    EXPECT_EQ(index, 5);
+    EXPECT_EQ(value, run + 1.5f);
+    EXPECT_EQ(x[0], run + 3.0f);
+  }
+  EXPECT_GT(fake_device().graph_launches, 20);
 }
 
 TEST_F(CudaRuntime, HostMemoryIsBroughtInAndBackAsOneRegionWhereItOverlaps) {

@@ -24,8 +24,8 @@ fi
 
 export UBSAN_OPTIONS=print_stacktrace=1
 
-run_tests() {  # run_tests PRESET
-  build "$1" all -DCOPPICE_TESTS=ON
+run_tests() {  # run_tests PRESET [OPTION...]
+  build "$1" all -DCOPPICE_TESTS=ON "${@:2}"
   say "Testing ($1)"
   (cd "$root" && ctest --preset "$1" -j "$(nproc)")
 }
@@ -46,18 +46,6 @@ run_fuzz_targets() {
   done
 }
 
-# Where nvcc is: the CUDA backend for all devices, and what each of its kernels takes of them.
-check_device_code() {
-  local folder=$root/build/cuda nvcc
-  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2> /dev/null) || return 0
-  say "Compiling the CUDA backend ($nvcc)"
-  CUDACXX=$nvcc cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DCOPPICE_CUDA=ON --log-level=NOTICE > /dev/null
-  cmake --build "$folder" --target coppice_cuda -j "$(nproc)" > "$folder/log" 2>&1 ||
-    { tail -n 40 "$folder/log"; exit 1; }
-  python3 "$root/tests/cuda_resources.py" check "$root/kernels/cuda/resources.txt" "$folder"
-}
-
 packages=("${program_packages[@]}" "${test_packages[@]}")
 [ -z "$all" ] || packages+=("${debug_packages[@]}")
 install_packages "${packages[@]}"
@@ -70,13 +58,13 @@ if [ -n "$all" ]; then
   (cd "$root" && find kernels core decoding drafters experiments tests \
     -regex '.*\.\(cpp\|h\|cu\|cuh\)' -exec clang-format --dry-run -Werror {} +)
 fi
-run_tests release
+# Where nvcc is: the CUDA backend too, and what its kernels take of every device.
+run_tests release ${all:+-DCOPPICE_CUDA_ALL=ON}
 if [ -n "$all" ]; then
   bash "$root/tests/pages.sh"
   say "Running the lessons"
   python3 "$root/tests/lessons.py" "$root/build/release/coppice"
   run_tests debug
   run_fuzz_targets
-  check_device_code
 fi
 echo "tests/run.sh: all passed"

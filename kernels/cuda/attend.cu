@@ -23,7 +23,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attend(AttendArgs args) 
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const int g = lane / 4, t = lane % 4;
   const int range = static_cast<int>(blockIdx.z), range_begin = range * kRangePositions;
-  const Tile tile = make_tile(args, rows, Size::kParts);
+  let_next_start();
+  const Tile tile = make_tile(args, rows, Size::kParts);  // of tables: no kernel writes them
+  wait_for_previous();
   if (range_begin > tile.most_position || range_begin + kRangePositions <= tile.least_first) return;
   const int part = static_cast<int>(blockIdx.y) % Size::kParts;
   const int warp_begin = range_begin + warp * kWarpBlocks * kPageSlots;

@@ -30,6 +30,7 @@ __device__ size_t v_offset(const KvLayer& kv, int head, int place) {
 
 /// One warp a head of Q, K and V: norm, rotation; Q to `q`, K and V rounded to their slots.
 __global__ void __launch_bounds__(kThreads) make_ready(Attention op, float* q) {
+  follow_previous();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int head = static_cast<int>(blockIdx.y * (kThreads / kWarp) + threadIdx.x / kWarp);
   const int r = static_cast<int>(blockIdx.x);
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kThreads) make_ready(Attention op, float* q) {
 
 /// One block a row and head: its ranges, in order.
 __global__ void __launch_bounds__(kThreads) join_ranges(AttendArgs args) {
+  follow_previous();
   const int head = static_cast<int>(blockIdx.y), dim = args.kv.head_dim;
   const AttentionRow row = args.row[blockIdx.x];
   const int first = first_key(row, args.window) / kRangePositions;
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__(kThreads) join_ranges(AttendArgs args) {
 
 /// A thread has one value of K and of V, and makes its moves in the order given.
 __global__ void __launch_bounds__(kThreads) move(MoveKv op) {
+  follow_previous();
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   const KvLayer& kv = op.kv;
   if (i >= kv.kv_heads * kv.head_dim) return;

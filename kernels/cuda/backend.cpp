@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "kernels/base/error.h"
+#include "kernels/cuda/branch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/graphs.h"
 #include "kernels/cuda/kernels.h"
@@ -62,17 +63,6 @@ cudaDeviceProp usable_device() {
   return device;
 }
 
-class OwnStream {
- public:
-  OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
-  OwnStream(const OwnStream&) = delete;
-  ~OwnStream() { static_cast<void>(cudaStreamDestroy(stream_)); }
-  Stream get() const { return stream_; }
-
- private:
-  Stream stream_ = nullptr;
-};
-
 class CudaBackend : public Backend {
  public:
   CudaBackend(bool exact, std::unique_ptr<Communicator> group)
@@ -82,8 +72,9 @@ class CudaBackend : public Backend {
         shared_(std::make_shared<SharedMemory>()),
         staging_(shared_) {
     check(cudaRuntimeGetVersion(&runtime_), "asking for the runtime's version");
+    main_ = {stream_.get(), can_start_early()};
   }
-  ~CudaBackend() override { static_cast<void>(cudaStreamSynchronize(stream_.get())); }
+  ~CudaBackend() override { static_cast<void>(cudaStreamSynchronize(main_)); }
 
   std::string describe() const override {
     std::string text =
@@ -115,7 +106,7 @@ class CudaBackend : public Backend {
                                        static_cast<void>(cudaFree(memory));
                                      });
     shared_->emplace(reinterpret_cast<uintptr_t>(data), size);
-    check(cudaMemsetAsync(data, 0, size, stream_.get()), "clearing memory");
+    check(cudaMemsetAsync(data, 0, size, main_), "clearing memory");
     wait();
     return {std::move(owner), bytes};
   }
@@ -127,10 +118,12 @@ class CudaBackend : public Backend {
     const int most_keys = round_keys(ops);
     staging_.place(ops_);
     reserve_scratch(most_keys);
-    staging_.upload(stream_.get());
-    const uint64_t salt = reinterpret_cast<uintptr_t>(scratch_.data()) ^ uint64_t(most_keys) << 48;
-    graphs_.run(ops_, salt, stream_.get(), [&] { launch_all(most_keys); });
-    staging_.download(stream_.get());
+    staging_.upload(main_);
+    const uint64_t salt = reinterpret_cast<uintptr_t>(scratch_.data()) ^
+                          std::rotl(reinterpret_cast<uintptr_t>(branch_scratch_.data()), 24) ^
+                          uint64_t(most_keys) << 48;
+    graphs_.run(ops_, salt, main_, [&] { launch_all(ops, most_keys); });
+    staging_.download(main_);
     under_way_ = true;
     // Nobody reads moved K and V on the host: the next step follows them on the stream.
     if (!staging_.has_results() && std::holds_alternative<MoveKv>(ops.back())) return;
@@ -142,7 +135,7 @@ class CudaBackend : public Backend {
 
  private:
   void wait() {
-    check(cudaStreamSynchronize(stream_.get()), "running a step");
+    check(cudaStreamSynchronize(main_), "running a step");
     under_way_ = false;
   }
 
@@ -161,44 +154,79 @@ class CudaBackend : public Backend {
   }
 
   void reserve_scratch(int most_keys) {
-    size_t bytes = 0;
+    size_t bytes = 0, beside = 0;
     for (const Op& op : ops_) {
       if (const auto* linear = std::get_if<Linear>(&op)) {
         bytes = std::max(bytes, scratch_bytes(*linear, exact_));
       } else if (const auto* attention = std::get_if<Attention>(&op)) {
         bytes = std::max(bytes, scratch_bytes(*attention, most_keys));
       } else if (const auto* top = std::get_if<TopK>(&op)) {
-        bytes = std::max(bytes, scratch_bytes(*top));
+        beside = std::max(beside, scratch_bytes(*top));
+        bytes = std::max(bytes, beside);
       } else if (const auto* judged = std::get_if<Judge>(&op)) {
         bytes = std::max(bytes, scratch_bytes(*judged));
       } else if (const auto* sum = std::get_if<AllReduce>(&op)) {
         bytes = std::max(bytes, scratch_bytes(*sum, group_ ? group_->ranks() : 1));
       }
     }
-    if (bytes <= scratch_.bytes()) return;
-    scratch_ = DeviceBlock();
-    scratch_ = DeviceBlock(std::bit_ceil(bytes), "scratch");
+    grow(scratch_, bytes);
+    grow(branch_scratch_, beside);
+  }
+  static void grow(DeviceBlock& scratch, size_t bytes) {
+    if (bytes <= scratch.bytes()) return;
+    scratch = DeviceBlock();
+    scratch = DeviceBlock(std::bit_ceil(bytes), "scratch");
   }
 
-  void launch_all(int most_keys) {
-    const LaunchSite site{
-        .stream = stream_.get(), .scratch = scratch_.data(), .exact = exact_, .blas = blas_.get()};
-    for (const Op& op : ops_) {
-      std::visit(
-          [&](const auto& each) {
-            using Each = std::decay_t<decltype(each)>;
-            if constexpr (std::is_same_v<Each, Attention>) {
-              launch(each, most_keys, site);
-            } else if constexpr (std::is_same_v<Each, Judge>) {
-              launch(each, staging_.resident(each), site);
-            } else if constexpr (std::is_same_v<Each, AllReduce>) {
-              launch(each, group_.get(), site);
-            } else {
-              launch(each, site);
-            }
-          },
-          op);
+  /// `named`: the ops as they came, whose tables the host can read.
+  void launch_all(std::span<const Op> named, int most_keys) {
+    branch_.drop();
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      LaunchSite site{
+          .stream = main_, .scratch = scratch_.data(), .exact = exact_, .blas = blas_.get()};
+      site.stream.early = site.stream.early && i > 0;  // before the first stands a copy
+      const bool beside = Branch::takes(named[i], named.subspan(i + 1));
+      if (beside) {
+        branch_.fork(main_);
+        site.stream = branch_.stream();
+        site.scratch = branch_scratch_.data();
+      } else if (branch_.blocks(named[i])) {
+        branch_.join(main_);
+        site.stream.early = false;  // it follows two streams
+      }
+      if (group_ && std::holds_alternative<AllReduce>(named[i])) fetch_next_weight(i);
+      launch_one(ops_[i], most_keys, site);
+      if (beside) branch_.add(named[i]);
     }
+    if (branch_.is_open()) branch_.join(main_);
+  }
+
+  /// The sum over ranks leaves the memory idle: the product behind it finds its first weights near.
+  void fetch_next_weight(size_t after) {
+    for (size_t i = after + 1; i < ops_.size(); ++i) {
+      const auto* next = std::get_if<Linear>(&ops_[i]);
+      if (next == nullptr) continue;
+      branch_.fork(main_);
+      fetch_ahead(*next->weight, branch_.stream());
+      return;
+    }
+  }
+
+  void launch_one(const Op& op, int most_keys, const LaunchSite& site) {
+    std::visit(
+        [&](const auto& each) {
+          using Each = std::decay_t<decltype(each)>;
+          if constexpr (std::is_same_v<Each, Attention>) {
+            launch(each, most_keys, site);
+          } else if constexpr (std::is_same_v<Each, Judge>) {
+            launch(each, staging_.resident(each), site);
+          } else if constexpr (std::is_same_v<Each, AllReduce>) {
+            launch(each, group_.get(), site);
+          } else {
+            launch(each, site);
+          }
+        },
+        op);
   }
 
   cudaDeviceProp device_;
@@ -207,10 +235,12 @@ class CudaBackend : public Backend {
   std::shared_ptr<void> blas_ = exact_ ? nullptr : make_blas();
   std::unique_ptr<Communicator> group_;  // null: one device
   OwnStream stream_;
+  Stream main_;
+  Branch branch_;
   std::shared_ptr<SharedMemory> shared_;
   Staging staging_;
   GraphCache graphs_{kMostGraphs};
-  DeviceBlock scratch_;
+  DeviceBlock scratch_, branch_scratch_;
   std::vector<Op> ops_;  // with device addresses
   bool under_way_ = false;
 };

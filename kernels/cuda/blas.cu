@@ -11,7 +11,7 @@
 #if defined(__CUDACC__)
 #include <cublasLt.h>
 
-#include "kernels/base/error.h"
+#include "kernels/cuda/library.h"
 #endif
 
 namespace coppice::cuda {
@@ -23,6 +23,7 @@ constexpr int kBlasThreads = 256;
 /// One block a row of a tile; rows that do not exist become zeros.
 __global__ void __launch_bounds__(kBlasThreads)
     widen(const std::byte* data, const WeightTile* tiles, int inputs, uint16_t* out) {
+  follow_previous();
   const int row = static_cast<int>(blockIdx.x);
   const WeightTile tile = tiles[row / kTileOutputs];
   const int of_tile = row % kTileOutputs;
@@ -36,6 +37,7 @@ __global__ void __launch_bounds__(kBlasThreads)
 /// One block a row of the product: bias, activation, gate, sum, to where the tiles say.
 __global__ void __launch_bounds__(kBlasThreads)
     finish(Linear op, const WeightTile* tiles, int tile_count, bool gated, const float* product) {
+  follow_previous();
   const size_t row = blockIdx.x;
   const int width = tile_count * kTileOutputs;
   for (int i = static_cast<int>(threadIdx.x); i < width; i += kBlasThreads) {
@@ -60,46 +62,65 @@ struct Product {
 
 #if defined(__CUDACC__)
 
-void check_blas(cublasStatus_t status, const char* doing) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    throw Failure(std::string("cuda: ") + doing + ": " + cublasLtGetStatusString(status));
-  }
-}
+struct Blas {
+  Library library{"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)};
+  COPPICE_LIBRARY_FUNCTION(create, cublasLtCreate);
+  COPPICE_LIBRARY_FUNCTION(destroy, cublasLtDestroy);
+  COPPICE_LIBRARY_FUNCTION(status_text, cublasLtGetStatusString);
+  COPPICE_LIBRARY_FUNCTION(create_product, cublasLtMatmulDescCreate);
+  COPPICE_LIBRARY_FUNCTION(destroy_product, cublasLtMatmulDescDestroy);
+  COPPICE_LIBRARY_FUNCTION(set_product, cublasLtMatmulDescSetAttribute);
+  COPPICE_LIBRARY_FUNCTION(create_layout, cublasLtMatrixLayoutCreate);
+  COPPICE_LIBRARY_FUNCTION(destroy_layout, cublasLtMatrixLayoutDestroy);
+  COPPICE_LIBRARY_FUNCTION(multiply, cublasLtMatmul);
+  cublasLtHandle_t handle = nullptr;
 
-template <class T, cublasStatus_t (*kDestroy)(T)>
+  Blas() { check(create(&handle), "starting cuBLAS"); }
+  Blas(const Blas&) = delete;
+  ~Blas() { static_cast<void>(destroy(handle)); }
+  void check(cublasStatus_t status, const char* doing) const {
+    if (status != CUBLAS_STATUS_SUCCESS) throw Failure("cuda: {}: {}", doing, status_text(status));
+  }
+};
+
+template <class T>
 struct Owned {
+  cublasStatus_t (*destroy)(T);
   T value = nullptr;
-  ~Owned() { static_cast<void>(kDestroy(value)); }
+  ~Owned() {
+    if (value != nullptr) static_cast<void>(destroy(value));
+  }
 };
 
 // cuBLAS counts columns first: what it calls C is our c transposed, A our w, B our x transposed.
 void run_product(const Product& p, const LaunchSite& at) {
-  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> product;
-  check_blas(cublasLtMatmulDescCreate(&product.value, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+  const Blas& blas = *static_cast<const Blas*>(at.blas);
+  Owned<cublasLtMatmulDesc_t> product{blas.destroy_product};
+  blas.check(blas.create_product(&product.value, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
   const cublasOperation_t transposed = CUBLAS_OP_T;
-  check_blas(cublasLtMatmulDescSetAttribute(product.value, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                            sizeof(transposed)),
-             "a product");
-  using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-  Layout a, b, c;
-  const auto make = [](Layout& layout, cudaDataType type, int rows, int columns) {
-    check_blas(cublasLtMatrixLayoutCreate(&layout.value, type, static_cast<uint64_t>(rows),
-                                          static_cast<uint64_t>(columns), rows),
+  blas.check(
+      blas.set_product(product.value, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+      "a product");
+  using Layout = Owned<cublasLtMatrixLayout_t>;
+  Layout a{blas.destroy_layout}, b{blas.destroy_layout}, c{blas.destroy_layout};
+  const auto make = [&](Layout& layout, cudaDataType type, int rows, int columns) {
+    blas.check(blas.create_layout(&layout.value, type, static_cast<uint64_t>(rows),
+                                  static_cast<uint64_t>(columns), rows),
                "a matrix");
   };
   make(a, CUDA_R_16BF, p.inputs, p.outputs);
   make(b, CUDA_R_16BF, p.inputs, p.rows);
   make(c, CUDA_R_32F, p.outputs, p.rows);
   const float one = 1.0f, zero = 0.0f;
-  check_blas(
-      cublasLtMatmul(static_cast<cublasLtHandle_t>(at.blas), product.value, &one, p.w, a.value, p.x,
-                     b.value, &zero, p.c, c.value, p.c, c.value, nullptr, nullptr, 0, at.stream),
-      "multiplying");
+  blas.check(blas.multiply(blas.handle, product.value, &one, p.w, a.value, p.x, b.value, &zero, p.c,
+                           c.value, p.c, c.value, nullptr, nullptr, 0, at.stream),
+             "multiplying");
 }
 
 #else
 
 __global__ void plain_product(Product p) {
+  follow_previous();
   const int row = static_cast<int>(blockIdx.x);
   for (int o = static_cast<int>(threadIdx.x); o < p.outputs; o += static_cast<int>(blockDim.x)) {
     float sum = 0.0f;
@@ -139,11 +160,7 @@ struct BlasPlan {
 
 std::shared_ptr<void> make_blas() {
 #if defined(__CUDACC__)
-  cublasLtHandle_t handle = nullptr;
-  check_blas(cublasLtCreate(&handle), "starting cuBLAS");
-  return {static_cast<void*>(handle), [](void* own) {
-            static_cast<void>(cublasLtDestroy(static_cast<cublasLtHandle_t>(own)));
-          }};
+  return std::make_shared<Blas>();
 #else
   return nullptr;
 #endif

@@ -6,6 +6,7 @@
 //   namespace coppice::cuda {
 //   inline namespace COPPICE_CUDA_BUILD {                 // both builds may be linked together
 //   __global__ void reverse(const float* x, int count, float* out) {
+//     follow_previous();                                 // launch.cuh
 //     COPPICE_SHARED(float, tile, 256);                  // Shared<float>: float* on a device
 //     const int i = static_cast<int>(threadIdx.x);
 //     if (i < count) tile[i] = x[i];
@@ -73,6 +74,19 @@ __device__ __forceinline__ uint16_t float_to_bfloat16_bits(float value) {
   return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
+/// Returns when the kernel before this one on the stream has ended and what it wrote can be read.
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// From here on blocks of the next kernel may come to where this one leaves room.
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// Asks for the line at `at` to be brought to the second-level cache.
 __device__ __forceinline__ void prefetch_l2(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
@@ -90,3 +104,15 @@ __device__ __forceinline__ void prefetch_l2(const void* at) {
 #include "kernels/cuda/host/builtins.h"
 
 #endif
+
+namespace coppice::cuda {
+inline namespace COPPICE_CUDA_BUILD {
+
+/// How a kernel begins that can do nothing ahead of the one before it.
+__device__ __forceinline__ void follow_previous() {
+  let_next_start();
+  wait_for_previous();
+}
+
+}  // namespace COPPICE_CUDA_BUILD
+}  // namespace coppice::cuda

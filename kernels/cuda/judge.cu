@@ -33,6 +33,7 @@ JudgeMemory place(const Judge& op, std::byte* scratch) {
 
 __global__ void __launch_bounds__(kTeamLanes, 1)
     find_tokens(const Judge* resident, JudgeMemory memory) {
+  follow_previous();
   COPPICE_BLOCK_TEAM(team);
   const Judge& op = *resident;
   const int node = static_cast<int>(blockIdx.x);
@@ -46,12 +47,14 @@ __global__ void __launch_bounds__(kTeamLanes, 1)
 
 __global__ void __launch_bounds__(kTeamLanes, 1)
     walk_by_tokens(const Judge* resident, JudgeMemory memory) {
+  follow_previous();
   COPPICE_BLOCK_TEAM(team);
   walk_tokens(team, *resident, memory.token);
 }
 
 __global__ void __launch_bounds__(kTeamLanes, 1)
     walk_and_warp(const Judge* resident, JudgeMemory memory) {
+  follow_previous();
   COPPICE_BLOCK_TEAM(team);
   const Judge& op = *resident;
   JudgeScratch scratch;

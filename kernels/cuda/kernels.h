@@ -17,7 +17,7 @@ namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
 
 struct LaunchSite {
-  Stream stream = nullptr;
+  Stream stream;
   std::byte* scratch = nullptr;  // scratch_bytes(op) at least; ops of a stream share it in turn
   bool exact = true;             // the same bits for any row count; else cuBLAS where it is faster
   void* blas = nullptr;          // make_blas() in fast mode
@@ -53,6 +53,11 @@ void launch(const TopK& op, const LaunchSite& at);
 void launch(const Judge& op, const Judge* resident, const LaunchSite& at);
 /// `group` null: this device alone.
 void launch(const AllReduce& op, Communicator* group, const LaunchSite& at);
+/// Brings the first bytes of a weight to the second-level cache.
+void fetch_ahead(const Weight& weight, Stream stream);
+
+/// Whether kernels may start early here (launch.cuh): sm_90 or later, and compiled for it.
+bool can_start_early();
 
 /// Throws the Error for heads that no attention kernel is made for.
 [[noreturn]] void refuse_head_size(int head_dim);

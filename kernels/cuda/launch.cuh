@@ -1,7 +1,12 @@
-// The one way to start a kernel: <<<>>> and an error check under nvcc, the emulator otherwise.
+// The one way to start a kernel: a launch and an error check under nvcc, the emulator otherwise.
 //
 //   launch<reverse>({.name = "reverse", .grid = extent(1), .block = extent(256), .stream = stream},
 //                   x, count, out);
+//
+// On an `early` stream a kernel may start while the one before it runs ("programmatic dependent
+// launch", CUDA C++ Programming Guide; a graph keeps it): every thread of every kernel calls
+// wait_for_previous() before it touches memory that kernels write, and before it ends, so that a
+// kernel's end is the end of all before it. The emulator holds kernels to the second.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -25,8 +30,17 @@ inline dim3 extent(int x, int y = 1, int z = 1) {
 
 template <auto kKernel, class... Args>
 void launch(const LaunchShape& shape, const Args&... args) {
-  kKernel<<<shape.grid, shape.block, shape.shared_bytes, shape.stream>>>(args...);
-  check(cudaGetLastError(), shape.name);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = shape.stream;
+  config.attrs = &early;
+  config.numAttrs = shape.stream.early ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kKernel, args...), shape.name);
 }
 
 #else
@@ -34,9 +48,11 @@ void launch(const LaunchShape& shape, const Args&... args) {
 template <auto kKernel, class... Args>
 void launch(const LaunchShape& shape, const Args&... args) {
   host::enqueue(shape.stream, [shape, args...] {
-    emulator::run(shape.grid, shape.block, shape.shared_bytes, shape.name,
-                  [&] { kKernel(args...); });
+    emulator::run(
+        shape.grid, shape.block, shape.shared_bytes, shape.name, [&] { kKernel(args...); },
+        shape.stream.early);
   });
+  check(cudaGetLastError(), shape.name);
 }
 
 #endif

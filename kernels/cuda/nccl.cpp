@@ -9,6 +9,8 @@
 #include <chrono>
 #include <fstream>
 #include <thread>
+
+#include "kernels/cuda/library.h"
 #endif
 
 namespace coppice::cuda {
@@ -20,15 +22,25 @@ namespace {
 namespace fs = std::filesystem;
 constexpr auto kPatience = std::chrono::seconds(60);
 
-void check_nccl(ncclResult_t status, const char* doing) {
-  if (status != ncclSuccess) throw Failure("nccl: {}: {}", doing, ncclGetErrorString(status));
-}
+struct Nccl {
+  Library library{"libnccl.so." + std::to_string(NCCL_MAJOR)};
+  COPPICE_LIBRARY_FUNCTION(error_text, ncclGetErrorString);
+  COPPICE_LIBRARY_FUNCTION(get_id, ncclGetUniqueId);
+  COPPICE_LIBRARY_FUNCTION(join, ncclCommInitRank);
+  COPPICE_LIBRARY_FUNCTION(leave, ncclCommDestroy);
+  COPPICE_LIBRARY_FUNCTION(all_gather, ncclAllGather);
+  COPPICE_LIBRARY_FUNCTION(all_reduce, ncclAllReduce);
+
+  void check(ncclResult_t status, const char* doing) const {
+    if (status != ncclSuccess) throw Failure("nccl: {}: {}", doing, error_text(status));
+  }
+};
 
 /// Rank 0 makes the id and moves it into place whole; the others wait for it.
-ncclUniqueId meet(const GroupOptions& options) {
+ncclUniqueId meet(const Nccl& nccl, const GroupOptions& options) {
   ncclUniqueId id;
   if (options.rank == 0) {
-    check_nccl(ncclGetUniqueId(&id), "making the group's id");
+    nccl.check(nccl.get_id(&id), "making the group's id");
     const fs::path unfinished = options.meeting.string() + ".part";
     std::ofstream(unfinished, std::ios::binary).write(id.internal, sizeof id.internal);
     std::error_code error;
@@ -57,7 +69,7 @@ class NcclCommunicator final : public Communicator {
     int devices = 0;
     check(cudaGetDeviceCount(&devices), "counting devices");
     check(cudaSetDevice(rank_ % devices), "choosing the device");
-    check_nccl(ncclCommInitRank(&group_, ranks_, meet(options), rank_), "joining the group");
+    nccl_.check(nccl_.join(&group_, ranks_, meet(nccl_, options), rank_), "joining the group");
     // Everyone has read the id: the file may not be met by the next group.
     if (rank_ == 0) {
       std::error_code ignored;
@@ -65,18 +77,20 @@ class NcclCommunicator final : public Communicator {
     }
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
-  ~NcclCommunicator() override { static_cast<void>(ncclCommDestroy(group_)); }
+  ~NcclCommunicator() override { static_cast<void>(nccl_.leave(group_)); }
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   void all_gather(const float* own, float* all, size_t count, Stream stream) override {
-    check_nccl(ncclAllGather(own, all, count, ncclFloat32, group_, stream), "gathering sums");
+    nccl_.check(nccl_.all_gather(own, all, count, ncclFloat32, group_, stream), "gathering sums");
   }
   void all_reduce(float* own, size_t count, Stream stream) override {
-    check_nccl(ncclAllReduce(own, own, count, ncclFloat32, ncclSum, group_, stream), "adding sums");
+    nccl_.check(nccl_.all_reduce(own, own, count, ncclFloat32, ncclSum, group_, stream),
+                "adding sums");
   }
 
  private:
+  Nccl nccl_;
   int rank_, ranks_;
   ncclComm_t group_ = nullptr;
 };

@@ -6,8 +6,9 @@
 //   grid    (blocks of 4 tiles, slices of the inputs, groups of rows); where there are slices, the
 //           last block of them to end adds the sums of all, in order
 //
-// A warp keeps several steps of weights in flight; they are unpacked once for all its rows. More
-// than 64 rows are a further group, so a prompt gets the bits that its tokens get one by one.
+// A warp keeps several steps of weights in flight, the first of them while the rows are still being
+// prepared; they are unpacked once for all its rows. More than 64 rows are a further group, so a
+// prompt gets the bits that its tokens get one by one.
 //
 //   launch(Linear{...}, {.stream = stream, .scratch = scratch});
 #include "kernels/base/check.h"
@@ -71,6 +72,7 @@ __device__ __forceinline__ void sum_steps(const ProductArgs& args, const std::by
     const int step = first + i * kStepWarps;
     if (step < end) ahead[i] = load_step<kType>(tile, step, lane);
   }
+  wait_for_previous();  // weights are no kernel's work; the rows are
   COPPICE_NO_UNROLL
   for (int base = first; base < end; base += kAhead * kStepWarps) {
     COPPICE_UNROLL
@@ -166,6 +168,7 @@ __device__ __forceinline__ bool join_slices(const ProductArgs& args, int tile, i
 template <int kGroups>
 __global__ void __launch_bounds__(kThreads, kGroups < kMostGroups ? 2 : 1)
     multiply(ProductArgs args) {
+  let_next_start();
   COPPICE_SHARED(float4, exchange, kTilesOfBlock * kGroups * kWarp);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -176,6 +179,7 @@ __global__ void __launch_bounds__(kThreads, kGroups < kMostGroups ? 2 : 1)
 
   float sums[kGroups][4] = {};
   if (tile.outputs > 0) sum_tile(args, tile, first_group, step_warp, lane, sums);
+  wait_for_previous();  // warps without a tile
 
   const auto put = [&] {
     COPPICE_UNROLL

@@ -88,6 +88,7 @@ __device__ void put_floats(const PrepareArgs& args, int row, int input, const fl
 
 /// One block a row, padding rows included.
 __global__ void __launch_bounds__(kThreads) prepare(PrepareArgs args) {
+  follow_previous();
   const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   for (int i = row * kThreads + thread; i < args.ticket_count;
        i += static_cast<int>(gridDim.x) * kThreads) {
@@ -118,6 +119,7 @@ __global__ void __launch_bounds__(kThreads) prepare(PrepareArgs args) {
 }
 
 __global__ void __launch_bounds__(kThreads) add_norm(AddNorm op) {
+  follow_previous();
   const size_t row = blockIdx.x;
   const float* y = op.y + row * op.dim;
   float* x = op.x + row * op.dim;
@@ -128,6 +130,7 @@ __global__ void __launch_bounds__(kThreads) add_norm(AddNorm op) {
 }
 
 __global__ void __launch_bounds__(kThreads) copy_rows(Copy op) {
+  follow_previous();
   const float* x = op.x + static_cast<size_t>(blockIdx.x) * op.x_stride;
   float* out = op.out + static_cast<size_t>(blockIdx.x) * op.out_stride;
   for (int i = static_cast<int>(threadIdx.x); i < op.dim; i += kThreads) out[i] = x[i];
@@ -136,6 +139,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows(Copy op) {
 __global__ void __launch_bounds__(kThreads)
     embed(const std::byte* data, const WeightTile* tiles, const int32_t* token, int dim,
           float scale, float* out) {
+  follow_previous();
   const int row = token[blockIdx.x];
   const WeightTile tile = tiles[row / kTileOutputs];
   for (int i = static_cast<int>(threadIdx.x); i < dim; i += kThreads) {
@@ -149,6 +153,17 @@ LaunchShape row_shape(const char* name, int rows, Stream stream) {
 }
 
 }  // namespace
+
+bool can_start_early() {
+#if defined(__CUDACC__)
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&copy_rows)),
+        "looking for this device's code");
+  return CUDART_VERSION >= 12030 && attributes.ptxVersion >= 90;
+#else
+  return true;
+#endif
+}
 
 void prepare_rows(const PrepareArgs& args, Stream stream) {
   const int rows = args.row_groups > 0 ? args.row_groups * kGroupRows : args.rows;

@@ -18,6 +18,7 @@ const char* remedy(cudaError_t status) {
     case cudaErrorInsufficientDriver:
       return "; update the NVIDIA driver, or build with an older CUDA toolkit";
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
       return "; build with this device's architecture in CMAKE_CUDA_ARCHITECTURES";
     case cudaErrorMemoryAllocation:
       return "; use a smaller model, a shorter context or fewer sequences";
@@ -31,6 +32,13 @@ const char* remedy(cudaError_t status) {
 void check(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return;
   throw Failure("cuda: {}: {}{}", doing, cudaGetErrorString(status), remedy(status));
+}
+
+OwnStream::OwnStream() {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+}
+OwnStream::~OwnStream() {
+  static_cast<void>(cudaStreamDestroy(stream_));
 }
 
 DeviceBlock::DeviceBlock(size_t bytes, const char* what) : bytes_(bytes) {

@@ -20,11 +20,30 @@
 namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
 
-using Stream = cudaStream_t;
+/// A stream, and how kernels are launched on it.
+struct Stream {
+  cudaStream_t handle = nullptr;
+  /// A kernel may start before the one before it has ended: launch.cuh.
+  bool early = false;
+
+  operator cudaStream_t() const { return handle; }
+};
 
 /// Throws Failure, one line with what was being done and what to do about it, unless the status is
 /// success: out of device memory, no driver, too old a driver, a device this build has no code for.
 void check(cudaError_t status, const char* doing);
+
+/// A stream that waits for no other, destroyed with the object.
+class OwnStream {
+ public:
+  OwnStream();
+  OwnStream(const OwnStream&) = delete;
+  ~OwnStream();
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
 
 /// Device memory of its own, freed with the object. Not zeroed, aligned to 256 bytes.
 class DeviceBlock {

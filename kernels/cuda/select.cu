@@ -70,6 +70,7 @@ __device__ uint64_t key_of(int row, float x, int index, int index_bits) {
 /// One warp a chunk: its best key to best[row][chunk].
 __global__ void __launch_bounds__(kThreads)
     best_of_chunks(TopK op, int chunks, int index_bits, uint64_t* best) {
+  follow_previous();
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = static_cast<int>(blockIdx.y);
   const int chunk = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kWarp);
   if (chunk >= chunks) return;
@@ -89,6 +90,7 @@ __global__ void __launch_bounds__(kThreads)
 /// One block a chosen chunk: all its keys. `best` null: every chunk is chosen.
 __global__ void __launch_bounds__(kChunk)
     gather_keys(TopK op, int chunks, int index_bits, const uint64_t* best, uint64_t* candidates) {
+  follow_previous();
   const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   int chunk = static_cast<int>(blockIdx.x);
   if (best != nullptr) {
@@ -105,6 +107,7 @@ __global__ void __launch_bounds__(kChunk)
 /// One block a row: the first k of its `count` sorted keys.
 __global__ void __launch_bounds__(kChunk)
     take_first(TopK op, int count, int index_bits, const uint64_t* sorted) {
+  follow_previous();
   const size_t row = blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < op.k; i += kChunk) {
     const uint64_t key = sorted[row * count + i];

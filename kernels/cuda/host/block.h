@@ -50,6 +50,7 @@ struct Thread {
   int barrier_count = 0;        // predicates that were true at the barrier it passed last
   uint32_t warp_sync_time = 0;  // when it last passed __syncwarp
   int barriers = 0;             // of any kind that it came to
+  bool waited = false;          // for the kernel before
 };
 
 struct Warp {
@@ -87,8 +88,9 @@ inline constinit thread_local uint32_t running = 0;  // index of the thread that
 /// One block at work.
 class Block {
  public:
-  Block(uint32_t threads, size_t dynamic_bytes, const char* kernel)
+  Block(uint32_t threads, size_t dynamic_bytes, const char* kernel, bool early)
       : kernel_(kernel),
+        early_(early),
         threads_(threads),
         warps_((threads + warpSize - 1) / warpSize),
         live_(threads) {
@@ -108,7 +110,9 @@ class Block {
     for (uint32_t i = 0; i < threads_.size(); ++i) {
       threads_[i].fiber = std::make_unique<Fiber>(stacks.at(i), [this, i, &kernel] {
         try {
-          if (!error_) kernel();
+          if (error_) throw Abandoned{};
+          kernel();
+          if (early_ && !threads_[i].waited) fail("it ends without wait_for_previous()");
         } catch (const Abandoned&) {
         } catch (...) {
           if (!error_) error_ = std::current_exception();
@@ -133,6 +137,8 @@ class Block {
     }
     if (error_) std::rethrow_exception(error_);
   }
+
+  void note_wait() { threads_[running].waited = true; }
 
   bool drops_barrier() {
     const int index = threads_[running].barriers++;
@@ -316,6 +322,7 @@ class Block {
   }
 
   const char* kernel_;
+  bool early_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   uint32_t live_;  // threads that have not ended

@@ -218,5 +218,10 @@ inline uint16_t float_to_bfloat16_bits(float value) {
 
 inline void prefetch_l2(const void*) {}
 
+inline void wait_for_previous() {
+  emulator::note_wait();
+}
+inline void let_next_start() {}
+
 }  // namespace emulated
 }  // namespace coppice::cuda

@@ -12,7 +12,7 @@ void set_seed(uint64_t seed) {
 }
 
 void run(dim3 grid, dim3 threads, size_t dynamic_shared_bytes, const char* name,
-         const std::function<void()>& kernel) {
+         const std::function<void()>& kernel, bool early) {
   if (block != nullptr) throw Failure("kernel '{}': launched by a kernel", name);
   const uint32_t count = threads.x * threads.y * threads.z;
   if (count == 0 || count > kMostThreads || threads.z > 64) {
@@ -29,7 +29,7 @@ void run(dim3 grid, dim3 threads, size_t dynamic_shared_bytes, const char* name,
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[orders.below(i)]);
   for (const uint32_t i : order) {
     blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
-    Block work(count, dynamic_shared_bytes, name);
+    Block work(count, dynamic_shared_bytes, name, early);
     struct Current {
       explicit Current(Block* work) { block = work; }
       ~Current() { block = nullptr; }
@@ -43,6 +43,9 @@ void drop_barrier(const std::string& name, int index) {
 }
 int dropped_barriers() {
   return drop.count;
+}
+void note_wait() {
+  block->note_wait();
 }
 bool drops_barrier() {
   return block->drops_barrier();

@@ -45,9 +45,11 @@ void drop_barrier(const std::string& name, int index);
 int dropped_barriers();
 
 /// Runs `kernel` once for every thread of the grid. Throws Failure for what a device would not
-/// survive, or would survive by luck.
+/// survive, or would survive by luck. `early`: every thread must have called wait_for_previous().
 void run(dim3 grid, dim3 block, size_t dynamic_shared_bytes, const char* name,
-         const std::function<void()>& kernel);
+         const std::function<void()>& kernel, bool early = false);
+/// The running thread waits for the kernel before this one.
+void note_wait();
 
 /// Waits for all threads of the block that have not ended; how many of them gave a true predicate.
 int barrier(bool predicate);

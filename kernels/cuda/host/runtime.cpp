@@ -1,25 +1,47 @@
 // See runtime.h.
 #include "kernels/cuda/host/runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <random>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 using coppice::cuda::host::fake_device;
-using Work = std::vector<std::function<void()>>;
+
+namespace {
+
+/// Work of a graph, and the nodes before it that it follows.
+struct Node {
+  std::function<void()> work;
+  std::vector<size_t> after;
+};
+struct Capture {
+  std::vector<Node> nodes;
+  std::vector<cudaStream_t> streams;  // the one it began on comes first
+};
+/// A place in a stream that is being captured: what the next work follows.
+struct Place {
+  std::shared_ptr<Capture> capture;  // null: none is
+  std::vector<size_t> after;
+};
+
+}  // namespace
 
 struct CUstream_st {
-  bool capturing = false;
-  Work captured;
+  Place place;
 };
-struct CUevent_st {};
+struct CUevent_st {
+  Place place;
+};
 struct CUgraph_st {
-  Work work;
+  std::vector<Node> nodes;
 };
 struct CUgraphExec_st {
-  Work work;
+  std::vector<Node> nodes;
 };
 
 namespace {
@@ -56,11 +78,42 @@ cudaError_t allocate(void** pointer, size_t bytes, bool on_device, unsigned char
 
 /// Does what a stream is asked for, or notes it in the graph being captured.
 void perform(cudaStream_t stream, std::function<void()> work) {
-  if (stream != nullptr && stream->capturing) {
-    stream->captured.push_back(std::move(work));
-  } else {
-    work();
+  if (stream == nullptr || !stream->place.capture) return work();
+  std::vector<Node>& nodes = stream->place.capture->nodes;
+  nodes.push_back({std::move(work), std::exchange(stream->place.after, {nodes.size()})});
+}
+
+/// Every node after those it follows, else in any order.
+template <class Run>
+void run_in_some_order(const std::vector<Node>& nodes, const Run& run) {
+  thread_local std::minstd_rand random(1);
+  std::vector<size_t> left(nodes.size());
+  std::vector<std::vector<size_t>> followers(nodes.size());
+  std::vector<size_t> ready;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    left[i] = nodes[i].after.size();
+    for (const size_t before : nodes[i].after) followers[before].push_back(i);
+    if (left[i] == 0) ready.push_back(i);
   }
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    const size_t next = ready.back();
+    ready.pop_back();
+    run(nodes[next].work);
+    for (const size_t follower : followers[next]) {
+      if (--left[follower] == 0) ready.push_back(follower);
+    }
+  }
+}
+
+/// Nodes that nothing follows, and that the stream's end does not follow either.
+bool has_loose_ends(const Capture& capture, const std::vector<size_t>& end) {
+  std::vector<bool> followed(capture.nodes.size(), false);
+  for (const size_t i : end) followed[i] = true;
+  for (const Node& node : capture.nodes) {
+    for (const size_t before : node.after) followed[before] = true;
+  }
+  return std::find(followed.begin(), followed.end(), false) != followed.end();
 }
 
 }  // namespace
@@ -180,20 +233,36 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream != nullptr && stream->capturing) return cudaErrorStreamCaptureUnsupported;
+  if (stream != nullptr && stream->place.capture) return cudaErrorStreamCaptureUnsupported;
   ++fake_device().waits;
   return counted();
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return counted();  // streams run at once: what the event stands for has happened
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (const cudaError_t status = counted(); status != cudaSuccess) return status;
+  Place& own = stream->place;
+  const Place& other = event->place;
+  if (!own.capture && !other.capture) return cudaSuccess;  // what it stands for has happened
+  if (!own.capture) {
+    own.capture = other.capture;
+    own.capture->streams.push_back(stream);
+  }
+  if (own.capture != other.capture) return cudaErrorStreamCaptureIsolation;
+  for (const size_t node : other.after) {
+    if (std::find(own.after.begin(), own.after.end(), node) == own.after.end()) {
+      own.after.push_back(node);
+    }
+  }
+  return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   if (const cudaError_t status = counted(); status != cudaSuccess) return status;
   *event = new CUevent_st;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return counted();
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (const cudaError_t status = counted(); status != cudaSuccess) return status;
+  event->place = stream->place;
+  return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
@@ -202,20 +271,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (const cudaError_t status = counted(); status != cudaSuccess) return status;
-  if (stream == nullptr || stream->capturing) return cudaErrorStreamCaptureUnsupported;
-  stream->capturing = true;
+  if (stream == nullptr || stream->place.capture) return cudaErrorStreamCaptureUnsupported;
+  stream->place.capture = std::make_shared<Capture>();
+  stream->place.capture->streams.push_back(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  stream->capturing = false;
-  Work work = std::exchange(stream->captured, {});
+  const Place end = stream->place;
+  if (!end.capture || end.capture->streams.front() != stream) return cudaErrorInvalidValue;
+  for (const cudaStream_t each : end.capture->streams) each->place = {};
   if (const cudaError_t status = counted(); status != cudaSuccess) return status;
-  *graph = new CUgraph_st{std::move(work)};
+  if (has_loose_ends(*end.capture, end.after)) return cudaErrorStreamCaptureUnjoined;
+  *graph = new CUgraph_st{std::move(end.capture->nodes)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned) {
   if (const cudaError_t status = counted(); status != cudaSuccess) return status;
-  *executable = new CUgraphExec_st{graph->work};
+  *executable = new CUgraphExec_st{graph->nodes};
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -225,7 +297,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (const cudaError_t status = counted(); status != cudaSuccess) return status;
   ++fake_device().graph_launches;
-  for (const auto& work : executable->work) perform(stream, work);
+  run_in_some_order(executable->nodes, [&](const auto& work) { perform(stream, work); });
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {

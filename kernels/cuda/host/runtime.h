@@ -1,6 +1,7 @@
 // A fake of the CUDA runtime API, as much of it as this backend calls: one device whose memory is
-// the host's, streams that run at once, captured graphs that replay. Its properties can be set, and
-// any call made to fail, so that tests reach what a machine with a GPU shows too late.
+// the host's, streams that run at once, captured graphs that replay: their branches in a random
+// order, so that work which no event orders shows. Its properties can be set, and any call made to
+// fail, so that tests reach what a machine with a GPU shows too late.
 //
 //   fake_device().driver_version = 11080;   // "the driver is too old"
 //   fake_device().fail_at = fake_device().calls + 3;
@@ -15,12 +16,15 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
   cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
