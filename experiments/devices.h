@@ -22,6 +22,7 @@ struct Device {
   double fp32_per_s;        // plain cores; two operations a multiply-add
   double link_bytes_per_s;  // to another device, one direction
   double all_reduce_s;      // the least that a sum over devices takes: an assumption
+  bool early_start;         // a kernel may start while the one before runs: sm_90 and later
   std::string source;
 };
 

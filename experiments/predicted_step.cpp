@@ -23,6 +23,10 @@ constexpr int kAttentionTile = 16;  // query rows of an mma
 constexpr double kUnpack = 1.0;     // plain operations a quantised weight, once for all rows
 constexpr double kScale = 3.0 / 32;  // and a weight and row: one scale in 32 values
 constexpr double kFloatBytes = 4.0;  // of an activation between kernels
+// What a product asks for before it waits for its rows, where kernels start early: steps of its
+// warps, 16 outputs each, of 64 quantised or 16 float inputs (kernels/cuda/products.cu).
+constexpr double kEarlyBlocks = 264, kWarpsOfBlock = 8, kTileOutputs = 16;
+constexpr double kFetchedBytes = 16 << 20;  // beside a sum over devices (all_reduce.cu)
 
 ModelShape shape(std::string name, std::array<int, 7> d, bool quantised) {
   ModelShape s{std::move(name), d[0], d[1], d[2], d[3], d[4], d[5], d[6]};
@@ -48,9 +52,10 @@ class Counter {
   /// One kernel; bytes and operations are of all devices together, `own_bytes` of each.
   double kernel(double bytes, double own_bytes, double tensor, double tensor_per_s, double plain) {
     const double moved = bytes / devices_ + own_bytes;
-    const double seconds = std::max({moved / (kMemoryReach * device_.bytes_per_s),
-                                     tensor / devices_ / (kTensorReach * tensor_per_s),
-                                     plain / devices_ / (kPlainReach * device_.fp32_per_s / 2)});
+    const double computed = std::max(tensor / devices_ / (kTensorReach * tensor_per_s),
+                                     plain / devices_ / (kPlainReach * device_.fp32_per_s / 2));
+    const double seconds = std::max(moved / (kMemoryReach * device_.bytes_per_s), computed);
+    slack_ = seconds - computed;
     step_.bytes += moved;
     step_.operations += (tensor + plain) / devices_;
     step_.memory_seconds += moved / device_.bytes_per_s;
@@ -68,10 +73,15 @@ class Counter {
     const double padded = round_up(rows, kProductTile);
     const double input_bytes = shape.quantised ? 1.0 + 2.0 / 32 : kBf16Bytes;
     const double plain = shape.quantised ? values * (kUnpack * passes + kScale * padded) : 0.0;
-    kernel(0.0, rows * inputs * (kFloatBytes + input_bytes), 0.0, 1.0, rows * inputs * 4.0);
+    const double prepared =
+        kernel(0.0, rows * inputs * (kFloatBytes + input_bytes), 0.0, 1.0, rows * inputs * 4.0);
     step_.products += kernel(weight_bytes + rows * outputs * kFloatBytes,
                              rows * inputs * input_bytes, 2.0 * padded * values,
                              shape.quantised ? device_.int8_per_s : device_.bf16_per_s, plain);
+    if (!device_.early_start) return;
+    const double ahead = (rows <= 16 ? 4 : 2) * (shape.quantised ? 64 : 16) * kTileOutputs;
+    const double early = kEarlyBlocks * kWarpsOfBlock * ahead * weight_bytes / values;
+    hide(std::min(early, weight_bytes / devices_), std::min(prepared + kKernelGap, slack_));
   }
 
   void attention(const ModelShape& shape, const StepSize& size) {
@@ -87,19 +97,29 @@ class Counter {
     step_.attention += kernel(3.0 * q, 0.0, 0.0, 1.0, q);  // the parts of split keys joined
   }
 
-  void all_reduce(double bytes) {
+  /// Of the weights that follow, the first are fetched meanwhile.
+  void all_reduce(double bytes, double next_weight_bytes) {
     if (devices_ == 1) return;
     const double seconds =
         device_.all_reduce_s + 2.0 * (devices_ - 1) / devices_ * bytes / device_.link_bytes_per_s;
     step_.all_reduce += seconds;
     step_.seconds += seconds;
+    hide(std::min(kFetchedBytes, next_weight_bytes / devices_), seconds);
   }
 
   const PredictedStep& step() const { return step_; }
 
  private:
+  /// `bytes` are read while the device would else do little, for `seconds` at most.
+  void hide(double bytes, double seconds) {
+    const double hidden = std::min(bytes / (kMemoryReach * device_.bytes_per_s), seconds);
+    step_.hidden += hidden;
+    step_.seconds -= hidden;
+  }
+
   const Device& device_;
   int devices_;
+  double slack_ = 0.0;  // of the last kernel: what it would take less if its bytes were near
   PredictedStep step_;
 };
 
@@ -161,15 +181,18 @@ PredictedStep predict_step(const Device& device, const ModelShape& shape, const 
   const auto product = [&](double inputs, double outputs) {
     counter.product(shape, bytes_per_value * inputs * outputs, inputs, outputs, size.rows);
   };
+  const auto all_reduce = [&](double next_values) {
+    counter.all_reduce(kFloatBytes * size.rows * dim, bytes_per_value * next_values);
+  };
   counter.kernel(2.0 * kFloatBytes * size.rows * dim, 0.0, 0.0, 1.0, 0.0);  // embedding
   for (int layer = 0; layer < shape.layers; ++layer) {
     product(dim, q + 2 * kv);
     counter.attention(shape, size);
     product(q, dim);
-    counter.all_reduce(kFloatBytes * size.rows * dim);
+    all_reduce(2.0 * dim * shape.ffn);
     product(dim, 2.0 * shape.ffn);
     product(shape.ffn, dim);
-    counter.all_reduce(kFloatBytes * size.rows * dim);
+    all_reduce(dim * (q + 2 * kv));
   }
   counter.product(shape, shape.output_bytes, dim, shape.vocabulary, size.rows);
   // The warp reads each row of logits, the walk a few numbers of each.

@@ -44,6 +44,7 @@ struct StepSize {
 struct PredictedStep {
   double seconds = 0;
   double gaps = 0;        // seconds between kernels
+  double hidden = 0;      // of those and of the short kernels there: seconds in which weights come
   double products = 0;    // seconds in matrix products
   double attention = 0;   // seconds in attention
   double all_reduce = 0;  // seconds in sums over devices

@@ -39,6 +39,21 @@ TEST(Prediction, OneRowIsBoundByTheWeightsAndGapsCountKernels) {
   EXPECT_GT(step.seconds, read / (kMemoryReach * 4.8e12));
 }
 
+// Where kernels start early, each of the 129 products asks for weights while its rows are prepared:
+// for more than that and the gap behind it take.
+TEST(Prediction, EarlyStartsHideGaps) {
+  const ModelShape& shape = find_shape("llama-3-8b-bf16");
+  Device device = find_device("h200");
+  ASSERT_TRUE(device.early_start);
+  const PredictedStep early = predict_step(device, shape, {.rows = 1, .context = 512});
+  device.early_start = false;
+  const PredictedStep late = predict_step(device, shape, {.rows = 1, .context = 512});
+  EXPECT_EQ(late.hidden, 0.0);
+  EXPECT_NEAR(late.seconds - early.seconds, early.hidden, 1e-12);
+  EXPECT_GT(early.hidden, 129 * 0.9 * kKernelGap);
+  EXPECT_LT(early.hidden, 129 * 1.1 * kKernelGap);
+}
+
 TEST(Prediction, MoreRowsNeverCostLessAndManyAreBoundByArithmetic) {
   for (const Device& device : devices()) {
     for (const ModelShape& shape : model_shapes()) {

@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/architecture.h"
+#include "core/model_file.h"
 #include "experiments/command_line.h"
 #include "experiments/model_files.h"
 #include "experiments/run_options.h"
@@ -100,12 +102,17 @@ int train(std::span<const std::string> args) {
   const auto path = find_model(config.data.target, config.folder);
   const LoadedModel target = load_model(path, *backend);
   const HeadConfig head = head_config(kind, config, *target.model);
+  const ModelConfig& model = target.model->config();
+  if (kind == "draft" && model.rotary != find_architecture(model.architecture)->gguf_rotary) {
+    throw Error(
+        "{}: a draft's file has its rows in the order of GGUF files; give the target as one",
+        path.string());
+  }
   const std::vector<Prompt> prompts =
       training_prompts(config.data, config.folder, target, *backend, answers);
   TrainData data;
   data.answers = answer_prompts(config.data, prompts, target, *backend, answers);
-  data.draft_ids =
-      frequent_tokens(data.answers.train, target.model->config().vocabulary, head.draft_vocabulary);
+  data.draft_ids = frequent_tokens(data.answers.train, model.vocabulary, head.draft_vocabulary);
   size_t tokens = 0;
   for (const TrainText& text : data.answers.train) tokens += text.tokens.size();
   fmt::print(stderr, "{} texts of {} tokens to learn from, {} to validate with\n",
@@ -118,8 +125,8 @@ int train(std::span<const std::string> args) {
   HiddenStates states(*target.model, *backend, taps, data.answers.train, folder, store);
   data.train = &states;
   data.validation = &validation;
-  const GgufFile file(path);
-  auto net = make_net(head, read_model(file), data.draft_ids, config.loop.seed);
+  ModelFile file(path);
+  auto net = make_net(head, file.source(), data.draft_ids, config.loop.seed);
   net->move_to(device);
   Trainer trainer(config, std::move(net), data, folder, threads);
   if (command.resume && !trainer.resume()) {
