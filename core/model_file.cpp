@@ -30,7 +30,10 @@ Vocabulary ModelFile::vocabulary() const {
 }
 
 ModelIdentity identify_model(const fs::path& path) {
-  const fs::path folder = ModelFolder::find(path);
+  // A draft model that was distilled is one file, with its config inside.
+  const bool one_file =
+      path.extension() == ".safetensors" && !fs::exists(path.parent_path() / "config.json");
+  const fs::path folder = one_file ? fs::path() : ModelFolder::find(path);
   if (folder.empty()) return {fs::file_size(path), sha256_of(path)};
   ModelIdentity identity;
   std::string lines;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 namespace coppice {
 
@@ -22,21 +23,25 @@ class DraftBalance {
       --rest_left_;
       return;
     }
-    balance_ = kMemory * balance_ + (1.0 - kMemory) * std::max(gain, kMostLost);
-    if (balance_ > kClear) rest_ = kShortestRest;
-    if (balance_ > -kClear) return;
+    gain = std::max(gain, kMostLost);
+    sum_ = kMemory * sum_ + gain;
+    squares_ = kMemory * squares_ + gain * gain;
+    if (sum_ > 1.0) rest_ = kShortestRest;
+    if (sum_ > -kSure * std::sqrt(squares_)) return;  // may be chance
     rest_left_ = rest_;
     rest_ = std::min(2 * rest_, kLongestRest);
-    balance_ = 0.0;
+    sum_ = 0.0;
+    squares_ = kSquaresAtFirst;
   }
 
  private:
-  static constexpr double kMemory = 0.99;    // a step: drafts come in bursts, so look far back
-  static constexpr double kClear = 0.01;     // of a token a step: less may be chance
-  static constexpr double kMostLost = -0.5;  // a draft model that reads a prompt pays once for all
+  static constexpr double kMemory = 0.99;         // a step: drafts come in bursts, so look far back
+  static constexpr double kSure = 1.5;            // standard deviations of the sum
+  static constexpr double kMostLost = -0.5;       // a drafter that reads a prompt pays once for all
+  static constexpr double kSquaresAtFirst = 2.0;  // a few bad steps in a row prove nothing
   static constexpr int kShortestRest = 64, kLongestRest = 1024;  // steps
 
-  double balance_ = 0.0;
+  double sum_ = 0.0, squares_ = kSquaresAtFirst;
   int rest_ = kShortestRest, rest_left_ = 0;
 };
 

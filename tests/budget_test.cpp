@@ -302,6 +302,16 @@ TEST(DraftBalance, NeverLeavesOneThatWinsInBursts) {
   }
 }
 
+// A head that costs a fifth of a token and is right four times in ten, but not evenly.
+TEST(DraftBalance, NeverLeavesOneThatIsOftenWrongAndPays) {
+  std::mt19937 random(1);
+  DraftBalance balance;
+  for (int step = 0; step < 5000; ++step) {
+    ASSERT_FALSE(balance.rests()) << step;
+    balance.learn(step % 64 == 0 ? -8.0 : random() % 10 < 4 ? 0.8 : -0.2);
+  }
+}
+
 TEST(DraftBalance, AnOutlayIsNotALoss) {
   DraftBalance balance;
   for (int answer = 0; answer < 50; ++answer) {
