@@ -8,29 +8,16 @@
 namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
 
-struct Branch::Collector {
+struct Branch::Collector : MemoryVisitor<Branch::Collector> {
+  explicit Collector(std::vector<Region>& found) : regions(found) {}
   std::vector<Region>& regions;
 
   template <class T, class Count>
-  void add(T* pointer, const Count& count, bool written) {
+  void memory(T* pointer, const Count& count, bool written) {
     if (pointer == nullptr) return;
     const auto* begin = reinterpret_cast<const std::byte*>(pointer);
     regions.push_back({begin, begin + count() * sizeof(T), written});
   }
-  template <class T, class Count>
-  void in(const T*& pointer, const Count& count) {
-    add(pointer, count, false);
-  }
-  template <class T, class Count>
-  void out(T*& pointer, const Count& count) {
-    add(pointer, count, true);
-  }
-  template <class T, class Count>
-  void in_out(T*& pointer, const Count& count) {
-    add(pointer, count, true);
-  }
-  template <class T>
-  void value(const T&) {}
 };
 
 Branch::Branch() {
@@ -46,7 +33,7 @@ Branch::~Branch() {
 
 std::vector<Branch::Region> Branch::regions_of(const Op& op) {
   std::vector<Region> regions;
-  Collector collector{regions};
+  Collector collector(regions);
   Op own = op;
   visit_fields(own, collector);
   return regions;

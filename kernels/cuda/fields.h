@@ -190,5 +190,28 @@ void visit_fields(Op& op, V& v) {
   std::visit([&](auto& each) { visit_fields(each, v); }, op);
 }
 
+/// A visitor that asks what memory an op touches, and no more: it has memory(pointer, count,
+/// written).
+template <class Self>
+struct MemoryVisitor {
+  template <class T, class Count>
+  void in(const T*& pointer, const Count& count) {
+    self().memory(pointer, count, false);
+  }
+  template <class T, class Count>
+  void out(T*& pointer, const Count& count) {
+    self().memory(pointer, count, true);
+  }
+  template <class T, class Count>
+  void in_out(T*& pointer, const Count& count) {
+    self().memory(pointer, count, true);
+  }
+  template <class T>
+  void value(const T&) {}
+
+ private:
+  Self& self() { return static_cast<Self&>(*this); }
+};
+
 }  // namespace COPPICE_CUDA_BUILD
 }  // namespace coppice::cuda

@@ -40,56 +40,30 @@ PinnedBlock::~PinnedBlock() {
   if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
 }
 
-struct Staging::Collector {
+struct Staging::Collector : MemoryVisitor<Staging::Collector> {
+  explicit Collector(Staging& owner) : staging(owner) {}
   Staging& staging;
 
   template <class T, class Count>
-  void add(T* pointer, const Count& count, bool written) {
+  void memory(T* pointer, const Count& count, bool written) {
     const auto* begin = reinterpret_cast<const std::byte*>(pointer);
     if (pointer == nullptr || staging.is_shared(begin)) return;
     const size_t bytes = count() * sizeof(T);
     if (bytes > 0) staging.regions_.push_back({begin, begin + bytes, written, 0});
   }
-  template <class T, class Count>
-  void in(const T*& pointer, const Count& count) {
-    add(pointer, count, false);
-  }
-  template <class T, class Count>
-  void out(T*& pointer, const Count& count) {
-    add(pointer, count, true);
-  }
-  template <class T, class Count>
-  void in_out(T*& pointer, const Count& count) {
-    add(pointer, count, true);
-  }
-  template <class T>
-  void value(const T&) {}
 };
 
-struct Staging::Patcher {
+struct Staging::Patcher : MemoryVisitor<Staging::Patcher> {
+  explicit Patcher(Staging& owner) : staging(owner) {}
   Staging& staging;
 
-  template <class T>
-  void put(T*& pointer) {
+  template <class T, class Count>
+  void memory(T*& pointer, const Count&, bool) {
     const auto* host = reinterpret_cast<const std::byte*>(pointer);
     if (pointer == nullptr || staging.is_shared(host)) return;
     // Null where nothing is touched: a stray address would make every list a new one.
     pointer = reinterpret_cast<T*>(staging.device_address(host));
   }
-  template <class T, class Count>
-  void in(const T*& pointer, const Count&) {
-    put(pointer);
-  }
-  template <class T, class Count>
-  void out(T*& pointer, const Count&) {
-    put(pointer);
-  }
-  template <class T, class Count>
-  void in_out(T*& pointer, const Count&) {
-    put(pointer);
-  }
-  template <class T>
-  void value(const T&) {}
 };
 
 /// Null for what is in no region.
@@ -130,11 +104,11 @@ void Staging::join() {
 
 void Staging::place(std::span<Op> ops) {
   regions_.clear();
-  Collector collector{*this};
+  Collector collector(*this);
   for (Op& op : ops) {
     visit_fields(op, collector);
     if (const auto* judge = std::get_if<Judge>(&op)) {
-      collector.add(
+      collector.memory(
           judge, [] { return size_t{1}; }, false);
     }
   }
@@ -155,7 +129,7 @@ void Staging::place(std::span<Op> ops) {
     device_ = DeviceBlock(bytes, "a step's tables");
     host_ = PinnedBlock(bytes);
   }
-  Patcher patcher{*this};
+  Patcher patcher(*this);
   for (Op& op : ops) visit_fields(op, patcher);
 }
 
