@@ -201,16 +201,18 @@ const SafeTensor& SafetensorsFile::tensor(std::string_view name) const {
 
 TensorView SafetensorsFile::matrix(std::string_view name, int64_t rows, int64_t cols) const {
   const SafeTensor& found = tensor(name);
-  const auto& blocks = traits(DType::q8_0);
-  const bool quantised = found.dtype == "U8" && cols % blocks.block_values == 0;
-  const std::optional<DType> type =
-      quantised ? std::optional(DType::q8_0) : weight_type(found.dtype);
-  const int64_t stored = quantised ? cols / blocks.block_values * blocks.block_bytes : cols;
-  if (!type || found.shape != std::vector<int64_t>{rows, stored}) {
-    throw Error("{}: tensor {} is {} ({}); expected F32, F16 or BF16 of ({}, {})", name_,
-                quote(name), found.dtype, fmt::join(found.shape, ", "), rows, cols);
+  const std::vector<int64_t> whole = {rows, cols};
+  if (const auto type = weight_type(found.dtype); type && found.shape == whole) {
+    return {*type, found.bytes.data(), rows, cols};
   }
-  return {*type, found.bytes.data(), rows, cols};
+  for (const DType type : {DType::q8_0, DType::q4_1}) {
+    const auto& blocks = traits(type);
+    if (found.dtype != "U8" || cols % blocks.block_values != 0) continue;
+    const std::vector<int64_t> packed = {rows, cols / blocks.block_values * blocks.block_bytes};
+    if (found.shape == packed) return {type, found.bytes.data(), rows, cols};
+  }
+  throw Error("{}: tensor {} is {} ({}); expected F32, F16 or BF16 of ({}, {})", name_, quote(name),
+              found.dtype, fmt::join(found.shape, ", "), rows, cols);
 }
 
 std::vector<float> SafetensorsFile::vector(std::string_view name, int64_t size) const {

@@ -43,8 +43,8 @@ class SafetensorsFile {
   /// The header's "__metadata__".
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  /// (rows, cols) of F32, F16 or BF16. U8 of (rows, cols / 32 x 34) is taken for blocks of Q8_0,
-  /// which the format has no name for.
+  /// (rows, cols) of F32, F16 or BF16. U8 of (rows, cols / 32 x 34) or x 20 is taken for blocks
+  /// of Q8_0 or Q4_1, which the format has no names for.
   TensorView matrix(std::string_view name, int64_t rows, int64_t cols) const;
   /// (size) of F32, F16 or BF16, as floats.
   std::vector<float> vector(std::string_view name, int64_t size) const;

@@ -116,6 +116,7 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
                         {"w", "F32", {2, 3}, std::as_bytes(std::span(values))},
                         {"ids", "I64", {2}, std::as_bytes(std::span(ids))},
                         {"q", "U8", {2, 34}, blocks},
+                        {"q4", "U8", {2, 20}, std::span(blocks).first(40)},
                     },
                     {{"note", "\"quoted\""}});
   const SafetensorsFile file(path);
@@ -127,6 +128,8 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   EXPECT_THAT(row, ElementsAre(4.0f, 5.0f, 6.0f));
   EXPECT_EQ(file.matrix("q", 2, 32).type, DType::q8_0);
   EXPECT_THROW(file.matrix("q", 2, 64), Error);
+  EXPECT_EQ(file.matrix("q4", 2, 32).type, DType::q4_1);
+  EXPECT_THROW(file.matrix("q4", 1, 64), Error);
   EXPECT_FALSE(std::filesystem::exists(path.string() + ".partial"));
   EXPECT_THROW(write_safetensors("absent-folder/x.safetensors", {}, {}), Failure);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);

@@ -13,6 +13,7 @@
 #include "core/chat_template.h"
 #include "experiments/training/device.h"
 #include "experiments/training/head_net.h"
+#include "experiments/training/quantise.h"
 #include "experiments/training/trainer.h"
 #include "kernels/base/error.h"
 #include "tests/head_oracle.h"
@@ -361,6 +362,38 @@ TEST(TrainConfig, UnknownTablesAndKeysAreRefused) {
   EXPECT_THROW(read("[data]\nprompts = [\"a.jsonl\"]\nstep = 7\n"), Error);
   EXPECT_THROW(read("[train]\nsteps = 7\n"), Error);
   std::filesystem::remove(path);
+}
+
+std::vector<float> dequantised(DType type, const std::vector<std::byte>& bytes, int64_t cols) {
+  std::vector<float> values(static_cast<size_t>(cols));
+  EXPECT_EQ(TensorView({type, bytes.data(), 1, cols}).bytes(), bytes.size());
+  dequantise_row({type, bytes.data(), 1, cols}, 0, values);
+  return values;
+}
+
+TEST(Quantise, RoundsWithinHalfAStepAndKeepsWhatItCanHold) {
+  std::mt19937_64 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(320);
+  for (float& value : values) value = normal(random);
+  std::fill_n(values.begin() + 32, 32, 0.0f);
+  std::fill_n(values.begin() + 64, 32, -1.5f);
+  for (size_t i = 0; i < 32; ++i) values[96 + i] = 0.25f * static_cast<float>(i % 16) - 2.0f;
+  const auto eight = dequantised(DType::q8_0, to_q8_0(values), 320);
+  const auto four = dequantised(DType::q4_1, to_q4_1(values), 320);
+  for (size_t block = 0; block < 10; ++block) {
+    const std::span<const float> here = std::span(values).subspan(block * 32, 32);
+    const auto [least, most] = std::minmax_element(here.begin(), here.end());
+    const float largest = std::max(-*least, *most), step = (*most - *least) / 15.0f;
+    double squares = 0.0;
+    for (size_t i = block * 32; i < block * 32 + 32; ++i) {
+      EXPECT_NEAR(eight[i], values[i], 0.51f * largest / 127.0f) << i;
+      squares += (four[i] - values[i]) * (four[i] - values[i]);
+    }
+    // Evenly spread within half a step, the error of a plain minimum and maximum would be this.
+    EXPECT_LE(squares / 32.0, 1.2 * step * step / 12.0 + 1e-9) << block;
+  }
+  for (size_t i = 32; i < 128; ++i) EXPECT_EQ(four[i], values[i]) << i;
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ struct LoopOptions {
   int checkpoint_every = 100;
   uint64_t seed = 1;
   bool bf16 = false;
-  std::string type = "q8_0";
+  std::string type = "q4_1";
 
   template <class V>
   void visit(V& v) {
@@ -107,7 +107,7 @@ struct LoopOptions {
     v("checkpoint_every", checkpoint_every, "steps", Range{1, 1e6});
     v("seed", seed, "of weights, order and noise");
     v("bf16", bf16, "products in bf16 where the processor has them (AMX, AVX-512 BF16)");
-    v("type", type, "of the matrices in the finished file", OneOf{{"q8_0", "bf16", "f32"}});
+    v("type", type, "of the matrices in the finished file", OneOf{{"q4_1", "q8_0", "bf16", "f32"}});
   }
 };
 

@@ -20,7 +20,7 @@
 #include "experiments/progress.h"
 #include "experiments/training/draft_net.h"
 #include "experiments/training/head_net.h"
-#include "kernels/base/blocks.h"
+#include "experiments/training/quantise.h"
 #include "kernels/base/error.h"
 
 namespace coppice {
@@ -37,37 +37,6 @@ std::vector<int64_t> shape_of(const at::Tensor& tensor) {
 
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-/// Q8_0: 32 values share a scale, the largest of them 127.
-std::vector<std::byte> to_q8_0(std::span<const float> values) {
-  std::vector<std::byte> bytes(values.size() / 32 * sizeof(BlockQ8_0));
-  for (size_t block = 0; block < values.size() / 32; ++block) {
-    const auto from = values.subspan(block * 32, 32);
-    float most = 0.0f;
-    for (const float value : from) most = std::max(most, std::fabs(value));
-    BlockQ8_0 out = {};
-    out.d = float_to_half(most / 127.0f);
-    const float unit = half_to_float(out.d);
-    for (size_t i = 0; i < 32; ++i) {
-      const float steps = unit > 0.0f ? std::nearbyint(from[i] / unit) : 0.0f;
-      out.q[i] = static_cast<int8_t>(std::clamp(steps, -127.0f, 127.0f));
-    }
-    std::memcpy(bytes.data() + block * sizeof(out), &out, sizeof(out));
-  }
-  return bytes;
-}
-
-/// Round to nearest even; the upper half of the float.
-std::vector<std::byte> to_bf16(std::span<const float> values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(uint16_t));
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, &values[i], sizeof(bits));
-    const auto upper = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    std::memcpy(bytes.data() + i * sizeof(upper), &upper, sizeof(upper));
-  }
-  return bytes;
 }
 
 /// Calls work(i) for every i below `count`, that many at a time; throws what one of them threw.
@@ -260,7 +229,11 @@ void Trainer::write_head(const Hits& hits) const {
     const at::Tensor value = anywhere.detach().cpu().contiguous();
     auto shape = shape_of(value);
     const std::span values(value.data_ptr<float>(), static_cast<size_t>(value.numel()));
-    if (value.dim() == 2 && config_.loop.type == "q8_0" && shape[1] % 32 == 0) {
+    const bool in_blocks = value.dim() == 2 && shape[1] % 32 == 0;
+    if (in_blocks && config_.loop.type == "q4_1") {
+      bytes.push_back(to_q4_1(values));
+      tensors.push_back({name, "U8", {shape[0], shape[1] / 32 * 20}});
+    } else if (in_blocks && config_.loop.type == "q8_0") {
       bytes.push_back(to_q8_0(values));
       tensors.push_back({name, "U8", {shape[0], shape[1] / 32 * 34}});
     } else if (value.dim() == 2 && config_.loop.type == "bf16") {
@@ -405,6 +378,7 @@ void Trainer::run(double minutes, int steps) {
   };
   const int first = step_;
   bool ends = step_ >= loop.steps;
+  if (ends) write_head(evaluate());  // of another type, perhaps
   while (!ends) {
     const double loss = train_step();
     ends = step_ == loop.steps || (minutes > 0.0 && seconds() > 60.0 * minutes) ||

@@ -30,6 +30,11 @@ uint64_t softmax_weights(const float* HWY_RESTRICT x, int n, float max, double i
     // exp_nonpositive, step by step.
     const auto y = hn::Mul(hn::Sub(hn::PromoteTo(d, hn::LoadU(df, x + i)), hn::Set(d, max)),
                            hn::Set(d, inverse_temperature));
+    // Most of a row that a smaller draft vocabulary was spread over is -infinity.
+    if (hn::AllTrue(d, hn::Lt(y, hn::Set(d, kExpUnderflow)))) {
+      hn::StoreU(hn::Zero(d), d, weight + i);
+      continue;
+    }
     const auto shifted = hn::MulAdd(y, hn::Set(d, kLog2E), magic);
     const auto exponent = hn::Sub(shifted, magic);
     const auto r = hn::NegMulAdd(exponent, hn::Set(d, kLn2Low),
