@@ -178,10 +178,9 @@ std::string describe(const HeadTarget& target) {
                      target.architecture.empty() ? "unknown" : target.architecture);
 }
 
-/// "": the head that comes with the project for that target.
-std::filesystem::path given_or_shipped(std::string_view kind, const std::filesystem::path& path,
-                                       const Model& target) {
-  if (!path.empty()) return path;
+}  // namespace
+
+std::filesystem::path shipped_head(std::string_view kind, const Model& target) {
   const std::string ending = fmt::format(".{}.safetensors", kind);
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(COPPICE_PRETRAINED, none)) {
@@ -193,13 +192,12 @@ std::filesystem::path given_or_shipped(std::string_view kind, const std::filesys
       return entry.path();
     }
   }
+  const bool draft = kind == "draft";
   throw Error(
-      "{}: no head for {} comes with the project; train one with `coppice train {}` and name it "
-      "with --set head=\"FILE\"",
-      kind, target.config().name, kind);
+      "{} for {} comes with the project; train one with `coppice train {}` and name it with {}",
+      draft ? "draft_model: no draft model" : fmt::format("{}: no head", kind),
+      target.config().name, kind, draft ? "--draft-model FILE" : "--set head=\"FILE\"");
 }
-
-}  // namespace
 
 HeadTarget describe_target(const Model& model) {
   const ModelConfig& config = model.config();
@@ -235,7 +233,7 @@ std::string head_config_text(const HeadConfig& config) {
 }
 
 DraftHead::DraftHead(std::string_view kind, const std::filesystem::path& path, const Model& target)
-    : file_(given_or_shipped(kind, path, target)) {
+    : file_(path.empty() ? shipped_head(kind, target) : path) {
   const auto own = file_.metadata().find(kConfigKey);
   config_ = own != file_.metadata().end() ? own_config(file_, own->second)
                                           : published_config(file_, prefix_);

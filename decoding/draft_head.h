@@ -44,11 +44,15 @@ struct HeadConfig {
 /// As it stands in the file's metadata under "coppice".
 std::string head_config_text(const HeadConfig& config);
 
+/// The file of drafters/pretrained of that kind ("draft" too) that was trained for the target.
+/// Throws Error when there is none.
+std::filesystem::path shipped_head(std::string_view kind, const Model& target);
+
 class DraftHead {
  public:
-  /// An empty path: the head of drafters/pretrained that was trained for that target. Throws Error
-  /// when there is none, for what is no head (unknown layouts, configs that ask for other
-  /// mathematics), and for a head of another kind or made for another target, saying what differs.
+  /// An empty path: the shipped one. Throws Error for what is no head (unknown layouts, configs
+  /// that ask for other mathematics), and for a head of another kind or made for another target,
+  /// saying what differs.
   DraftHead(std::string_view kind, const std::filesystem::path& path, const Model& target);
 
   const SafetensorsFile& file() const { return file_; }

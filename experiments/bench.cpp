@@ -263,8 +263,13 @@ int run_bench(const BenchConfig& config, const fs::path& out, Existing existing,
                                      .target = config.bench.target});
   const LoadedModel target = load_model(model_path, *backend);
   std::optional<LoadedModel> draft;
-  if (!config.model.draft.empty()) {
-    draft = load_draft(find_model(config.model.draft, config.folder), target, *backend);
+  const bool drafts =
+      std::any_of(config.methods.begin(), config.methods.end(), [](const MethodConfig& method) {
+        return needs_draft_model(find_method(method.spec.method), method.spec.options);
+      });
+  if (drafts) {
+    const std::string& named = config.model.draft;
+    draft = load_draft(named.empty() ? "" : find_model(named, config.folder), target, *backend);
   }
   const LoadedModel* draft_model = draft ? &*draft : nullptr;
   encode_prompts(prompts, *target.tokenizer, config.bench.raw, config.bench.max_new_tokens);

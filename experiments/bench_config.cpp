@@ -258,11 +258,6 @@ BenchConfig resolve_bench_config(ConfigTables tables, std::span<const Override> 
     MethodConfig method =
         make_method(table.entries, table.place, config.sampling.values.temperature);
     check_label(method, config.methods, table.place);
-    if (needs_draft_model(find_method(method.spec.method), method.spec.options) &&
-        config.model.draft.empty()) {
-      throw Error("{}: method {} needs a draft model; set `draft` under [model]", table.place,
-                  method.spec.method);
-    }
     config.methods.push_back(std::move(method));
   }
   keep_methods(config);

@@ -101,7 +101,9 @@ int methods_command(Arguments args) {
   }
   for (const MethodEntry& method : methods()) {
     fmt::print("{}: {} ({}){}\n", method.name, method.summary, method.paper,
-               method.needs_draft_model ? "; needs --draft-model" : "");
+               method.needs_draft_model
+                   ? "; drafts with --draft-model, or the one shipped for the model"
+                   : "");
     print_options(method.describe());
   }
   fmt::print("\nA method is lossless under a lossless acceptance rule:\n\n");

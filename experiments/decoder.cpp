@@ -3,6 +3,7 @@
 
 #include "core/model_file.h"
 #include "decoding/distilled_model.h"
+#include "decoding/draft_head.h"
 
 namespace coppice {
 
@@ -19,11 +20,11 @@ LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int 
 
 LoadedModel load_draft(const std::filesystem::path& path, const LoadedModel& target,
                        Backend& backend) {
-  if (!holds_head(path)) return load_model(path, backend);
+  if (!path.empty() && !holds_head(path)) return load_model(path, backend);
   LoadedModel loaded;
-  loaded.path = path;
+  loaded.path = path.empty() ? shipped_head("draft", *target.model) : path;
   loaded.tokenizer = target.tokenizer;
-  loaded.model = load_distilled(path, *target.model, backend);
+  loaded.model = load_distilled(loaded.path, *target.model, backend);
   loaded.name = loaded.model->config().name;
   return loaded;
 }

@@ -40,7 +40,8 @@ inline constexpr std::string_view kModelHelp =
 /// for). Throws Error.
 LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0);
 /// A model that drafts for the target: one like it, or what `coppice train draft` made of it, which
-/// shares the target's tokens and their embedding. Throws Error.
+/// shares the target's tokens and their embedding; empty: the one of the latter kind that comes
+/// with the project. Throws Error.
 LoadedModel load_draft(const std::filesystem::path& path, const LoadedModel& target,
                        Backend& backend);
 

@@ -47,9 +47,6 @@ MethodConfig MethodChoice::read(float temperature) const {
   }
   make_rule(config.spec.rule, config.spec.rule_options);
   if (budget != kBudgetAuto) config.spec.budget = budget;
-  if (needs_draft_model(entry, config.spec.options) && draft_model.empty()) {
-    throw Error("method {} needs a draft model; give one with --draft-model", config.spec.method);
-  }
   return config;
 }
 
@@ -88,11 +85,17 @@ LoadedModels load_models(const MethodChoice& choice, Backend& backend) {
         "--model is missing; give a GGUF file, a Hugging Face folder, or smollm2 after `bash "
         "experiments/models.sh smollm2`");
   }
+  const MethodSpec method = choice.read(0.0f).spec;
+  const bool drafts = needs_draft_model(find_method(method.method), method.options);
+  if (!drafts && !choice.draft_model.empty()) {
+    throw Error("--draft-model: method {} drafts without one; leave it out", method.method);
+  }
   LoadedModels loaded;
   loaded.target = load_model(find_model(choice.model, {}), backend);
-  if (!choice.draft_model.empty()) {
+  if (drafts) {
+    const std::string& draft = choice.draft_model;
     loaded.draft = std::make_unique<LoadedModel>(
-        load_draft(find_model(choice.draft_model, {}), loaded.target, backend));
+        load_draft(draft.empty() ? "" : find_model(draft, {}), loaded.target, backend));
   }
   return loaded;
 }

@@ -220,8 +220,6 @@ TEST(BenchConfig, ABiasIsReadAsIdAndNumber) {
 TEST(BenchConfig, MethodsAreCheckedBeforeAModelIsLoaded) {
   EXPECT_THAT(config_error(""), HasSubstr("no [[method]] table"));
   EXPECT_THAT(config_error("[[method]]\nname = 'x'\n"), HasSubstr("method: is missing"));
-  EXPECT_THAT(config_error("[[method]]\nmethod = 'draft_model'\n"),
-              HasSubstr("needs a draft model; set `draft` under [model]"));
   EXPECT_THAT(config_error(std::string(kSmallest) + kSmallest),
               HasSubstr("c.toml:3: name: a second method is called 'prompt_lookup'"));
   EXPECT_THAT(config_error("[[method]]\nmethod = 'jacobi'\nname = 'baseline'\n"),
@@ -300,8 +298,6 @@ TEST(BenchConfig, PartsAndRulesHaveTheirOwnOptions) {
               HasSubstr("did you mean 'prompt_lookup.draft_length'?"));
   EXPECT_THAT(config_error(text + "lookahead.window = 3\n"), HasSubstr("unknown key"));
   EXPECT_THAT(config_error(text + "threshold.gap = 3\n"), HasSubstr("unknown key"));
-  EXPECT_THAT(config_error("[[method]]\nmethod = 'cascade'\nmethods = ['draft_model']\n"),
-              HasSubstr("needs a draft model"));
   EXPECT_THAT(config_error("[[method]]\nmethod = 'cascade'\nmethods = ['cascade']\n"),
               HasSubstr("drafts nothing of its own"));
 }

@@ -215,6 +215,13 @@ TEST_F(DistilledModelTest, AFileThatDoesNotFitIsRefusedWithWhatDiffers) {
               HasSubstr("'d2t'"));
   EXPECT_THAT(changed([](TinyDraft& draft) { draft.config.kind = "medusa"; }),
               HasSubstr("of nothing"));
+  try {
+    load_draft("", target, *backend_);
+    FAIL() << "a draft of another model comes with the project";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no draft model for"));
+    EXPECT_THAT(error.what(), HasSubstr("--draft-model FILE"));
+  }
   const MethodSpec medusa{.method = "medusa",
                           .options = {{"head", (folder_ / "draft.safetensors").string(), "test"}}};
   fitting.write(folder_ / "draft.safetensors");
