@@ -36,136 +36,146 @@ struct RangePass {
 
   int head_dim = op.kv.head_dim;
   int group = op.heads / op.kv.kv_heads;
+  int queries = tile.count * group;
+  int first_block = range * kRangeBlocks;
+  int start = range * kRangePositions;
+  const AttentionRow& front = op.row[tile.first];  // all rows share its page table
+  size_t block_stride = static_cast<size_t>(queries) * kPageSlots;
+  Lanes seen = visible_lanes(op, tile, start, kRangePositions);
+  Lanes spanned{seen.begin / kPageSlots, (seen.end + kPageSlots - 1) / kPageSlots};  // blocks
 
-  float* scores_of(int row) const {
-    return scratch.scores + static_cast<size_t>(row - tile.first) * group * kRangePositions;
-  }
-  bool is_wide(RowTile rows) const { return rows.count * group > kQueries; }
-
-  // What to fetch while a block's keys or values are read: the range's keys, its values and the
-  // next range's keys are one stream, and this is two blocks further on.
-  Ahead ahead_of_keys(RowTile rows, int block) const {
-    const int later = block + 2;
-    const bool keys = later / kRangeBlocks == range;
-    return keys ? keys_ahead(op, op.row[rows.first], kv_head, later)
-                : values_ahead(op, op.row[rows.first], kv_head, later - kRangeBlocks);
-  }
-  Ahead ahead_of_values(RowTile rows, int block) const {
-    const int later = block + 2;
-    const bool values = later / kRangeBlocks == range;
-    return values ? values_ahead(op, op.row[rows.first], kv_head, later)
-                  : keys_ahead(op, op.row[rows.first], kv_head, later);
+  float* scores_of(int row, int block) const {
+    return scratch.scores + block * block_stride + (row - tile.first) * group * kPageSlots;
   }
 
-  template <int B, class T>
-  void score(RowTile rows, int block, const T* const* keys, const Ahead* ahead) const {
-    const float* row_q = q + static_cast<size_t>(rows.first - tile.first) * group * head_dim;
-    float* scores = scores_of(rows.first) + block % kRangeBlocks * kPageSlots;
-    in_query_tiles(rows.count * group, [&](auto count, int first) {
-      score_blocks<count(), B>(keys, row_q + first * head_dim, head_dim, ahead,
-                               scores + first * kRangePositions);
+  // What to fetch while a block is read: the range's keys, its values and the next range's keys are
+  // one stream of blocks, and this is two further on.
+  Ahead ahead_of(int stream_block) const {
+    const int count = spanned.end - spanned.begin;
+    const int later = stream_block + std::min(2, count);
+    const int first = first_block + spanned.begin;
+    if (later < count) return keys_ahead(op, front, kv_head, first + later);
+    if (later < 2 * count) return values_ahead(op, front, kv_head, first + later - count);
+    return keys_ahead(op, front, kv_head, first_block + kRangeBlocks + later - 2 * count);
+  }
+  Ahead ahead_of_keys(int block) const { return ahead_of(block - spanned.begin); }
+  Ahead ahead_of_values(int block) const {
+    return ahead_of(block + spanned.end - 2 * spanned.begin);
+  }
+
+  void score(const uint16_t* const* keys, int blocks, const Ahead* ahead, float* scores) const {
+    in_query_tiles(queries, [&](auto count, int first) {
+      score_blocks<count()>(keys, blocks, q + first * head_dim, head_dim, ahead,
+                            scores + first * kPageSlots, block_stride);
     });
   }
 
-  /// Rows that read a block in the same places: body(rows, lanes that some of them sees).
-  template <class Body>
-  void each_source(int block, const Body& body) const {
-    const int limit = tile.first + tile.count;
-    for (int first = tile.first, end = 0; first < limit; first = end) {
-      end = end_of_shared_source(op, first, limit, block);
-      const RowTile rows{first, end - first};
-      const Lanes lanes = visible_lanes(op, rows, block * kPageSlots, kPageSlots);
-      if (!lanes.empty()) body(rows, lanes);
+  /// Scores of the range's blocks first..end-1, whose keys all stand in the slots of their
+  /// positions.
+  void score_in_place(int first, int end) const {
+    for (int block = first; block < end; block += 2) {
+      const uint16_t* keys[2];
+      Ahead ahead[2];
+      const int blocks = std::min(2, end - block);
+      for (int b = 0; b < blocks; ++b) {
+        keys[b] = keys_at(op.kv, place_of_block(op, front, first_block + block + b), kv_head);
+        ahead[b] = ahead_of_keys(block + b);
+      }
+      score(keys, blocks, ahead, scores_of(tile.first, block));
     }
   }
 
-  void score_block(int block) const {
-    each_source(block, [&](RowTile rows, Lanes lanes) {
-      const uint16_t* keys = locate_keys(op, rows, kv_head, block, lanes, scratch.gathered);
-      const Ahead ahead = ahead_of_keys(rows, block);
-      if (is_wide(rows)) {
-        widen_keys(keys, head_dim, ahead, scratch.keys);
-        const float* wide = scratch.keys;
-        score<1>(rows, block, &wide, nullptr);
-      } else {
-        score<1>(rows, block, &keys, &ahead);
+  /// Scores of a block whose keys stand anywhere: every query meets the whole of every page, and
+  /// takes its own keys' scores from it.
+  void score_displaced(int block) const {
+    const int position = start + block * kPageSlots;
+    for (int page = -1; (page = next_page(op, tile, first_block + block, page)) >= 0;) {
+      const uint16_t* keys = keys_at(op.kv, place_of_block(op, front, page), kv_head);
+      const Ahead ahead;
+      score(&keys, 1, &ahead, scratch.page_scores);
+      for (int row = tile.first; row < tile.first + tile.count; ++row) {
+        take_scores(row, visible_lanes(op, {row, 1}, position, kPageSlots), position, page);
       }
-    });
-  }
-
-  /// Two whole committed blocks at once, for as few rows as leave registers for it.
-  bool score_pair(int block) const {
-    if (is_wide(tile) || !is_committed(op, tile, block) || !is_committed(op, tile, block + 1)) {
-      return false;
     }
-    const uint16_t* keys[2];
-    Ahead ahead[2];
-    for (int b = 0; b < 2; ++b) {
-      keys[b] = keys_at(op.kv, place_of_block(op, op.row[tile.first], block + b), kv_head);
-      ahead[b] = ahead_of_keys(tile, block + b);
+  }
+  void take_scores(int row, Lanes lanes, int position, int page) const {
+    const float* from = scratch.page_scores + (row - tile.first) * group * kPageSlots;
+    float* to = scores_of(row, (position - start) / kPageSlots);
+    const int displaced = std::clamp(op.row[row].prefix - position, lanes.begin, lanes.end);
+    if (page == position / kPageSlots && lanes.begin < displaced) {
+      for (int i = 0; i < group * kPageSlots; i += kPageSlots) {
+        std::copy(from + i + lanes.begin, from + i + displaced, to + i + lanes.begin);
+      }
     }
-    score<2>(tile, block, keys, ahead);
-    return true;
+    for (int lane = displaced; lane < lanes.end; ++lane) {
+      const int32_t slot = slot_of(op, op.row[row], position + lane);
+      if (slot / kPageSlots != page) continue;
+      for (int i = 0; i < group * kPageSlots; i += kPageSlots) {
+        to[i + lane] = from[i + slot % kPageSlots];
+      }
+    }
   }
 
-  void add_block(int block) const {
-    each_source(block, [&](RowTile source, Lanes all) {
-      std::array<const uint16_t*, kPageSlots> values;
-      std::array<const float*, kPageSlots> wide_values;
-      locate_values(op, source, kv_head, block, all, values.data());
-      const bool wide = is_wide(source) || padded_head_dim(head_dim) != head_dim;
-      const Ahead ahead = ahead_of_values(source, block);
-      if (wide) {
-        widen_values(values.data(), all, head_dim, ahead, scratch.values, wide_values.data());
-      }
-      const auto lanes_of = [&](int row) {
-        return visible_lanes(op, {row, 1}, block * kPageSlots, kPageSlots);
-      };
-      for (int row = source.first, next = 0; row < source.first + source.count; row = next) {
-        const Lanes lanes = lanes_of(row);
-        next = row + 1;
-        while (next < source.first + source.count && lanes_of(next) == lanes) ++next;
-        if (lanes.empty()) continue;
-        if (wide) {
-          add({row, next - row}, block, lanes, wide_values.data(), Ahead());
-        } else {
-          add({row, next - row}, block, lanes, values.data(), ahead);
-        }
-      }
-    });
-  }
-
-  template <class T>
-  void add(RowTile rows, int block, Lanes lanes, const T* const* values, Ahead ahead) const {
+  void add(RowTile rows, const RangeValues& values) const {
+    if (values.lanes.empty()) return;
     const size_t stride = attention_state_floats(head_dim);
-    const float* weights = scores_of(rows.first) + block % kRangeBlocks * kPageSlots;
     float* states = state + static_cast<size_t>(rows.first - tile.first) * group * stride;
     in_query_tiles(rows.count * group, [&](auto count, int first) {
-      add_values<count()>(values, lanes, head_dim, ahead, weights + first * kRangePositions,
-                          states + first * stride);
+      add_values<count()>(values, scores_of(rows.first, 0) + first * kPageSlots, block_stride,
+                          head_dim, states + first * stride);
+    });
+  }
+
+  /// Values of the positions that all rows find in the same places, for all rows together, and
+  /// those before and behind them row by row.
+  void add_all() const {
+    std::array<const uint16_t*, kRangePositions> at;
+    std::array<Ahead, kRangeBlocks> ahead, none{};
+    const Lanes shared = shared_lanes(op, tile, start, kRangePositions);
+    for (int block = spanned.begin; block < spanned.end; ++block) {
+      ahead[block] = ahead_of_values(block);
+    }
+    const auto add_own = [&](int row, Lanes lanes) {
+      for (int j = lanes.begin; j < lanes.end; ++j) {
+        at[j] = values_at(op.kv, place_of(op, op.row[row], start + j), kv_head);
+      }
+      add({row, 1}, {lanes, at.data(), none.data()});
+    };
+    const auto each_row = [&](const auto& body) {
+      for (int row = tile.first; row < tile.first + tile.count; ++row) {
+        body(row, visible_lanes(op, {row, 1}, start, kRangePositions));
+      }
+    };
+    each_row([&](int row, Lanes lanes) {
+      add_own(row, {lanes.begin, std::min(lanes.end, shared.begin)});
+    });
+    for (int j = shared.begin; j < shared.end; ++j) {
+      const int32_t page = place_of_block(op, front, first_block + j / kPageSlots);
+      at[j] = values_at(op.kv, page + j % kPageSlots, kv_head);
+    }
+    add(tile, {shared, at.data(), ahead.data()});
+    each_row([&](int row, Lanes lanes) {
+      add_own(row, {std::max(lanes.begin, shared.end), lanes.end});
     });
   }
 
   void run() const {
-    reset_states(tile.count * group, head_dim, state);
-    const int begin = range * kRangeBlocks, end = begin + kRangeBlocks;
-    for (int block = begin; block < end;) {
-      if (block + 1 < end && score_pair(block)) {
-        block += 2;
-      } else {
-        score_block(block++);
-      }
-    }
+    reset_states(queries, head_dim, state);
+    if (seen.empty()) return;
+    const int in_place = std::clamp(first_displaced(op, tile) / kPageSlots - first_block,
+                                    spanned.begin, spanned.end);
+    score_in_place(spanned.begin, in_place);
+    for (int block = in_place; block < spanned.end; ++block) score_displaced(block);
     const size_t stride = attention_state_floats(head_dim);
     for (int row = tile.first; row < tile.first + tile.count; ++row) {
-      const Lanes lanes = visible_lanes(op, {row, 1}, range * kRangePositions, kRangePositions);
+      const Lanes lanes = visible_lanes(op, {row, 1}, start, kRangePositions);
       if (lanes.empty()) continue;
       for (int i = 0; i < group; ++i) {
-        soften_range(lanes, scores_of(row) + i * kRangePositions,
+        soften_range(lanes, scores_of(row, 0) + i * kPageSlots, block_stride,
                      state + (static_cast<size_t>(row - tile.first) * group + i) * stride);
       }
     }
-    for (int block = begin; block < end; ++block) add_block(block);
+    add_all();
   }
 };
 
@@ -239,29 +249,37 @@ void rotate_head(const Attention& op, const float* HWY_RESTRICT x, const float* 
   }
 }
 
-void prepare(const Attention& op, int row, int kv_head, float* q) {
+const float* heads_of(const Attention& op, int row, int head) {
+  const size_t heads = static_cast<size_t>(op.heads) + 2 * op.kv.kv_heads;
+  return op.qkv + (row * heads + head) * op.kv.head_dim;
+}
+
+void prepare_queries(const Attention& op, int row, int kv_head, float* q) {
   constexpr float kLog2e = 1.44269504f;
-  const int head_dim = op.kv.head_dim;
   const int group = op.heads / op.kv.kv_heads;
-  const int position = op.row[row].position;
-  const float* in = op.qkv + static_cast<size_t>(row) * (op.heads + 2 * op.kv.kv_heads) * head_dim;
-  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    rotate_head(op, in + head * head_dim, op.q_norm, position, op.scale * kLog2e,
-                q + query_offset(op, row, kv_head) + (head - kv_head * group) * head_dim);
+  q += query_offset(op, row, kv_head);
+  for (int i = 0; i < group; ++i) {
+    rotate_head(op, heads_of(op, row, kv_head * group + i), op.q_norm, op.row[row].position,
+                op.scale * kLog2e, q + i * op.kv.head_dim);
   }
+}
+
+void store_kv(const Attention& op, int row, int kv_head) {
+  const int head_dim = op.kv.head_dim;
   float key[kLargestHeadDim];
   uint16_t halves[kLargestHeadDim];
-  rotate_head(op, in + (op.heads + kv_head) * head_dim, op.k_norm, position, 1.0f, key);
+  rotate_head(op, heads_of(op, row, op.heads + kv_head), op.k_norm, op.row[row].position, 1.0f,
+              key);
   round_to_halves(key, head_dim, halves);
   const int32_t place = place_of_slot(op, op.row[row], op.row[row].slot);
   uint16_t* keys = keys_at(op.kv, place, kv_head);
   for (int c = 0; c < head_dim; ++c) keys[c * kPageSlots] = halves[c];
-  round_to_halves(in + (op.heads + op.kv.kv_heads + kv_head) * head_dim, head_dim,
+  round_to_halves(heads_of(op, row, op.heads + op.kv.kv_heads + kv_head), head_dim,
                   values_at(op.kv, place, kv_head));
 }
 
 const AttentionKernels* get_attention_kernels() {
-  static constexpr AttentionKernels kKernels{prepare, attend, merge, finish};
+  static constexpr AttentionKernels kKernels{prepare_queries, store_kv, attend, merge, finish};
   return &kKernels;
 }
 

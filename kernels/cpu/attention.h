@@ -40,16 +40,17 @@ inline constexpr int kLargestHeadDim = 512;
 
 /// Scratch that one thread needs for AttentionKernels::attend.
 struct AttentionScratch {
-  float* keys = nullptr;         // (head_dim, kPageSlots)
-  float* values = nullptr;       // (kPageSlots, head_dim padded to 16)
-  float* scores = nullptr;       // (rows of a tile, heads of the group, kRangePositions)
-  uint16_t* gathered = nullptr;  // (head_dim, kPageSlots): K of a block that no page holds in place
+  float* scores = nullptr;       // (kRangeBlocks, rows of a tile, heads of the group, kPageSlots)
+  float* page_scores = nullptr;  // (rows of a tile, heads of the group, kPageSlots)
 };
 
 struct AttentionKernels {
-  /// Norm and rotary for one KV head of one row: writes the row's K and V to its slot, and its
-  /// queries, scaled so that scores are in units of log2 e, to q.
-  void (*prepare)(const Attention& op, int row, int kv_head, float* q);
+  /// Norm and rotary of one row's queries of one KV head, scaled so that scores are in units of
+  /// log2 e, into q.
+  void (*prepare_queries)(const Attention& op, int row, int kv_head, float* q);
+
+  /// Norm and rotary of one row's K of one KV head, which goes to the row's slot, as its V does.
+  void (*store_kv)(const Attention& op, int row, int kv_head);
 
   /// Runs the tile's queries of one KV head over the keys of one range, 64-byte aligned state
   /// (count, heads of the group, attention_state_floats), which is overwritten.

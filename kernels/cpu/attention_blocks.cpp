@@ -2,10 +2,8 @@
 #include "kernels/cpu/attention_blocks.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
-#include <utility>
 
 namespace coppice::cpu {
 namespace {
@@ -13,20 +11,6 @@ namespace {
 /// First position that the row sees.
 int window_begin(const Attention& op, const AttentionRow& row) {
   return op.window > 0 ? std::max(0, row.position - op.window + 1) : 0;
-}
-
-/// Place of the key of a position.
-int32_t place_of(const Attention& op, const AttentionRow& row, int position) {
-  return place_of_slot(
-      op, row, position < row.prefix ? position : op.tail_slots[row.tail + position - row.prefix]);
-}
-
-/// The row that sees furthest: it names the slots of all rows that share its source.
-const AttentionRow& furthest_row(const Attention& op, RowTile rows) {
-  const auto nearer = [](const AttentionRow& a, const AttentionRow& b) {
-    return a.position < b.position;
-  };
-  return *std::max_element(op.row + rows.first, op.row + rows.first + rows.count, nearer);
 }
 
 }  // namespace
@@ -52,71 +36,39 @@ Lanes visible_lanes(const Attention& op, RowTile rows, int start, int count) {
   return all.empty() ? Lanes{} : all;
 }
 
-bool is_committed(const Attention& op, RowTile rows, int block) {
-  const int start = block * kPageSlots, end = start + kPageSlots;
-  return std::all_of(op.row + rows.first, op.row + rows.first + rows.count, [&](const auto& row) {
-    return window_begin(op, row) <= start && end <= row.prefix && end <= row.position + 1;
-  });
+Lanes shared_lanes(const Attention& op, RowTile rows, int start, int count) {
+  Lanes shared{0, count};
+  for (int r = rows.first; r < rows.first + rows.count; ++r) {
+    const AttentionRow& row = op.row[r];
+    shared.begin = std::max(shared.begin, window_begin(op, row) - start);
+    shared.end = std::min({shared.end, row.prefix - start, row.position + 1 - start});
+  }
+  return shared.empty() ? Lanes{} : shared;
 }
 
-int end_of_shared_source(const Attention& op, int first, int limit, int block) {
-  // Rows agree with the one that sees furthest, so they agree with each other.
-  const AttentionRow* furthest = op.row + first;
-  int end = first + 1;
-  for (; end < limit; ++end) {
-    const AttentionRow* nearer = op.row + end;
-    const AttentionRow* further = furthest;
-    if (nearer->position > further->position) std::swap(nearer, further);
-    const int seen = std::min(nearer->position + 1, (block + 1) * kPageSlots);
-    const bool same_list = nearer->prefix == further->prefix && nearer->tail == further->tail;
-    if (!same_list && seen > std::min(nearer->prefix, further->prefix)) break;
-    furthest = further;
+int first_displaced(const Attention& op, RowTile rows) {
+  int first = std::numeric_limits<int>::max();
+  for (int r = rows.first; r < rows.first + rows.count; ++r) {
+    if (op.row[r].prefix <= op.row[r].position) first = std::min(first, op.row[r].prefix);
   }
-  return end;
+  return first;
 }
 
-const uint16_t* locate_keys(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
-                            uint16_t* gathered) {
-  const AttentionRow& row = furthest_row(op, rows);
-  const int first_position = block * kPageSlots;
-  if (first_position + lanes.end <= row.prefix) {
-    return keys_at(op.kv, place_of_block(op, row, block), kv_head);
+int next_page(const Attention& op, RowTile rows, int block, int page) {
+  constexpr int kNone = std::numeric_limits<int>::max();
+  const int start = block * kPageSlots;
+  int next = kNone;
+  for (int r = rows.first; r < rows.first + rows.count; ++r) {
+    const AttentionRow& row = op.row[r];
+    const Lanes lanes = visible_lanes(op, {r, 1}, start, kPageSlots);
+    if (lanes.empty()) continue;
+    if (block > page && start + lanes.begin < row.prefix) next = std::min(next, block);
+    for (int p = std::max(start + lanes.begin, row.prefix); p < start + lanes.end; ++p) {
+      const int holder = slot_of(op, row, p) / kPageSlots;
+      if (holder > page) next = std::min(next, holder);
+    }
   }
-  std::array<int32_t, kPageSlots> places{};
-  bool in_place = true;
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    places[j] = place_of(op, row, first_position + j);
-    in_place &= places[j] - j == places[lanes.begin] - lanes.begin;
-  }
-  // Of lane 0 if the first visible lane is in place: then a page begins there.
-  const int32_t first_place = places[lanes.begin] - lanes.begin;
-  const bool begins_page = first_place % kPageSlots == 0;
-  if (in_place && begins_page) return keys_at(op.kv, first_place, kv_head);
-  // Most lanes stand in place in the first one's page: take it whole, then mend the others.
-  const int head_dim = op.kv.head_dim;
-  if (begins_page) {
-    std::memcpy(gathered, keys_at(op.kv, first_place, kv_head),
-                sizeof(uint16_t) * head_dim * kPageSlots);
-  }
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    if (begins_page && places[j] - j == first_place) continue;
-    const uint16_t* key = keys_at(op.kv, places[j], kv_head);
-    for (int c = 0; c < head_dim; ++c) gathered[c * kPageSlots + j] = key[c * kPageSlots];
-  }
-  return gathered;
-}
-
-void locate_values(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
-                   const uint16_t** values) {
-  const AttentionRow& row = furthest_row(op, rows);
-  if (block * kPageSlots + lanes.end <= row.prefix) {
-    const uint16_t* page = values_at(op.kv, place_of_block(op, row, block), kv_head);
-    for (int j = lanes.begin; j < lanes.end; ++j) values[j] = page + j * op.kv.head_dim;
-    return;
-  }
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    values[j] = values_at(op.kv, place_of(op, row, block * kPageSlots + j), kv_head);
-  }
+  return next == kNone ? -1 : next;
 }
 
 void move_kv(const MoveKv& op, int kv_head) {

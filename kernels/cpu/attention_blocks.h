@@ -1,7 +1,7 @@
 // Where attention's keys stand and which of them a row sees: the part of it that needs no vectors.
 //
 //   Lanes lanes = visible_lanes(op, {row, 1}, block * kPageSlots, kPageSlots);
-//   const uint16_t* keys = locate_keys(op, {row, 1}, kv_head, block, lanes, gathered);
+//   int32_t place = place_of(op, op.row[row], block * kPageSlots + lanes.begin);
 #pragma once
 
 #include <cstddef>
@@ -32,26 +32,29 @@ struct Lanes {
 /// Positions start + lane, lane < count, from the first to the last that some row of the tile sees.
 Lanes visible_lanes(const Attention& op, RowTile rows, int start, int count);
 
-/// Whether every row of the tile sees all of a block, which stands in one committed page.
-bool is_committed(const Attention& op, RowTile rows, int block);
+/// Positions start + lane, lane < count, that every row of the tile sees and finds in the slot of
+/// the same number.
+Lanes shared_lanes(const Attention& op, RowTile rows, int start, int count);
 
-/// One past the last of rows first..limit-1 whose keys of this block stand in the same slots as row
-/// first's, as far as both see them.
-int end_of_shared_source(const Attention& op, int first, int limit, int block);
+/// First position that some row of the tile may find in a slot of another number.
+int first_displaced(const Attention& op, RowTile rows);
 
-/// K of a block for rows that share its source: (head_dim, kPageSlots). It is read where it stands
-/// when one page holds all visible lanes in place, else it is gathered. Other lanes hold anything,
-/// NaN included.
-const uint16_t* locate_keys(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
-                            uint16_t* gathered);
+inline int32_t slot_of(const Attention& op, const AttentionRow& row, int position) {
+  return position < row.prefix ? position : op.tail_slots[row.tail + position - row.prefix];
+}
 
-/// values[lane] = V (head_dim) of the block's visible lanes, for rows that share its source.
-void locate_values(const Attention& op, RowTile rows, int kv_head, int block, Lanes lanes,
-                   const uint16_t** values);
+/// The lowest page of the sequence's table above `page` that holds a key of this block for some row
+/// of the tile; -1: there is none.
+int next_page(const Attention& op, RowTile rows, int block, int page);
 
 /// A place is page * kPageSlots + index in the page; a row's slots name places through its pages.
 inline int32_t place_of_slot(const Attention& op, const AttentionRow& row, int32_t slot) {
   return op.pages[row.page_table + slot / kPageSlots] * kPageSlots + slot % kPageSlots;
+}
+
+/// Place of the key of a position.
+inline int32_t place_of(const Attention& op, const AttentionRow& row, int position) {
+  return place_of_slot(op, row, slot_of(op, row, position));
 }
 
 /// K at a place: channel c at [c * kPageSlots].
@@ -76,7 +79,7 @@ class Ahead {
   /// Asks for the line that holds the half at this place. g++ drops calls of a function that does
   /// nothing but prefetch, so it must not be one.
   [[gnu::always_inline]] void fetch(size_t place) const {
-    __builtin_prefetch(reinterpret_cast<const void*>(block_ + place * sizeof(uint16_t)), 0, 2);
+    __builtin_prefetch(reinterpret_cast<const void*>(block_ + place * sizeof(uint16_t)), 0, 3);
   }
 
  private:

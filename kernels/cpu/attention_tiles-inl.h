@@ -9,6 +9,8 @@
 #define COPPICE_CPU_ATTENTION_TILES_INL_H
 #endif
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -18,50 +20,85 @@
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
 
-// Queries in a register tile: accumulators, key vectors and queries fill the registers.
-constexpr int kQueries = HWY_TARGET == HWY_AVX2 ? 3 : HWY_TARGET == HWY_AVX3 ? 8 : 4;
-constexpr int kAccumulators = HWY_TARGET == HWY_AVX3 ? 16 : 12;
+// A register tile is R queries by as many vectors as leave registers for keys and weights; K and V
+// are converted on the way, once for its queries.
+constexpr int kAccumulators = HWY_TARGET == HWY_AVX3 ? 24 : 12;
+constexpr int kQueries = kAccumulators / 2;
 constexpr int kBlockVectors = kPageSlots / kLanes;
 static_assert(kSumLanes == kPageSlots);
 
-/// scores[r][j] = q[r] . K[j] for B blocks of keys that follow each other, each score one chain of
-/// fused multiply-adds over the channels. q: (R, head_dim); scores: R rows of a range. Keys read
-/// straight from a page come from memory: lines needed soon are asked for on the way.
-template <int R, int B, class T>
-HWY_NOINLINE void score_blocks(const T* const* keys, const float* HWY_RESTRICT q, int head_dim,
-                               [[maybe_unused]] const Ahead* ahead, float* HWY_RESTRICT scores) {
+/// Vectors in a register tile of R queries: a power of two, up to `most`.
+template <int R>
+constexpr int tile_vectors(int most) {
+  int vectors = most;
+  while (vectors * R > kAccumulators) vectors /= 2;
+  return vectors;
+}
+
+/// scores[r][j] = q[r] . K[j] for V vectors of keys in each of B blocks, each score one chain of
+/// fused multiply-adds over the channels. Keys come from memory: lines needed soon are asked for on
+/// the way.
+template <int R, int B, int V>
+HWY_INLINE void score_keys(const uint16_t* const* keys, const float* HWY_RESTRICT q, int head_dim,
+                           const Ahead* ahead, float* HWY_RESTRICT scores, size_t block_stride) {
   const Floats d;
-  FloatVec sum[R][B * kBlockVectors];
+  FloatVec sum[R][B * V];
   repeat<R>([&](auto r) COPPICE_UNROLLED {
-    repeat<B * kBlockVectors>([&](auto v) COPPICE_UNROLLED { sum[r][v] = hn::Zero(d); });
+    repeat<B * V>([&](auto v) COPPICE_UNROLLED { sum[r][v] = hn::Zero(d); });
   });
   for (int c = 0; c < head_dim; ++c) {
+    FloatVec key[B * V];
     repeat<B>([&](auto b) COPPICE_UNROLLED {
-      if constexpr (std::is_same_v<T, uint16_t>) ahead[b].fetch(c * kPageSlots);
-      repeat<kBlockVectors>([&](auto v) COPPICE_UNROLLED {
-        const FloatVec key = load_floats(keys[b] + c * kPageSlots + v * kLanes);
-        repeat<R>([&](auto r) COPPICE_UNROLLED {
-          FloatVec& s = sum[r][b * kBlockVectors + v];
-          s = hn::MulAdd(hn::Set(d, q[r * head_dim + c]), key, s);
-        });
+      ahead[b].fetch(c * kPageSlots);
+      repeat<V>([&](auto v) COPPICE_UNROLLED {
+        key[b * V + v] = load_floats(keys[b] + c * kPageSlots + v * kLanes);
       });
+    });
+    repeat<R>([&](auto r) COPPICE_UNROLLED {
+      const FloatVec query = hn::Set(d, q[r * head_dim + c]);
+      repeat<B * V>([&](auto v)
+                        COPPICE_UNROLLED { sum[r][v] = hn::MulAdd(query, key[v], sum[r][v]); });
     });
   }
   repeat<R>([&](auto r) COPPICE_UNROLLED {
-    repeat<B * kBlockVectors>([&](auto v) COPPICE_UNROLLED {
-      hn::Store(sum[r][v], d, scores + r * kRangePositions + v * kLanes);
+    repeat<B * V>([&](auto v) COPPICE_UNROLLED {
+      hn::Store(sum[r][v], d, scores + v / V * block_stride + r * kPageSlots + v % V * kLanes);
     });
   });
 }
 
+/// The scores of R queries, q (R, head_dim), for one or two blocks: (blocks, R, kPageSlots), blocks
+/// block_stride apart.
+template <int R>
+HWY_NOINLINE void score_blocks(const uint16_t* const* keys, int blocks, const float* q,
+                               int head_dim, const Ahead* ahead, float* scores,
+                               size_t block_stride) {
+  constexpr int kVectors = tile_vectors<R>(2 * kBlockVectors);
+  if constexpr (kVectors > kBlockVectors) {
+    if (blocks == 2) {
+      return score_keys<R, 2, kBlockVectors>(keys, q, head_dim, ahead, scores, block_stride);
+    }
+  }
+  constexpr int kStrip = kVectors < kBlockVectors ? kVectors : kBlockVectors;
+  for (int b = 0; b < blocks; ++b) {
+    for (int lane = 0; lane < kPageSlots; lane += kStrip * static_cast<int>(kLanes)) {
+      const uint16_t* strip = keys[b] + lane;
+      score_keys<R, 1, kStrip>(&strip, q, head_dim, ahead + b, scores + b * block_stride + lane,
+                               block_stride);
+    }
+  }
+}
+
 /// Turns one query's scores of a range into weights in place, starting its state: maximum and lane
 /// sums. Lanes outside `lanes` get weight 0 whatever their score; blocks outside stay unread.
-void soften_range(Lanes lanes, float* HWY_RESTRICT scores, float* HWY_RESTRICT state) {
+void soften_range(Lanes lanes, float* HWY_RESTRICT scores, size_t block_stride,
+                  float* HWY_RESTRICT state) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const FloatVec hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
   const int begin = lanes.begin / kPageSlots * kPageSlots;
   const int end = (lanes.end + kPageSlots - 1) / kPageSlots * kPageSlots;
+  const auto lane = hn::Iota(di, 0);
   FloatVec most[kBlockVectors], sum[kBlockVectors];
   repeat<kBlockVectors>([&](auto v) COPPICE_UNROLLED {
     most[v] = hidden;
@@ -69,15 +106,15 @@ void soften_range(Lanes lanes, float* HWY_RESTRICT scores, float* HWY_RESTRICT s
   });
   for (int j = begin; j < end; j += kPageSlots) {
     const bool cut = j < lanes.begin || j + kPageSlots > lanes.end;
+    float* block = scores + j / kPageSlots * block_stride;
     repeat<kBlockVectors>([&](auto v) COPPICE_UNROLLED {
-      const int first = j + v * static_cast<int>(kLanes);
-      FloatVec score = hn::Load(d, scores + first);
+      FloatVec score = hn::Load(d, block + v * kLanes);
       if (cut) {
-        const auto lane = hn::Iota(di, first);
-        const auto seen = hn::And(hn::Gt(lane, hn::Set(di, lanes.begin - 1)),
-                                  hn::Lt(lane, hn::Set(di, lanes.end)));
+        const int first = j + v * static_cast<int>(kLanes);
+        const auto seen = hn::And(hn::Gt(lane, hn::Set(di, lanes.begin - first - 1)),
+                                  hn::Lt(lane, hn::Set(di, lanes.end - first)));
         score = hn::IfThenElse(hn::RebindMask(d, seen), score, hidden);
-        hn::Store(score, d, scores + first);
+        hn::Store(score, d, block + v * kLanes);
       }
       most[v] = hn::Max(most[v], score);
     });
@@ -87,7 +124,7 @@ void soften_range(Lanes lanes, float* HWY_RESTRICT scores, float* HWY_RESTRICT s
   const FloatVec maximum = hn::MaxOfLanes(d, most[0]);
   for (int j = begin; j < end; j += kPageSlots) {
     repeat<kBlockVectors>([&](auto v) COPPICE_UNROLLED {
-      float* score = scores + j + v * kLanes;
+      float* score = scores + j / kPageSlots * block_stride + v * kLanes;
       const FloatVec weight = exp2_nonpositive(hn::Sub(hn::Load(d, score), maximum));
       hn::Store(weight, d, score);
       sum[v] = hn::Add(sum[v], weight);
@@ -98,92 +135,93 @@ void soften_range(Lanes lanes, float* HWY_RESTRICT scores, float* HWY_RESTRICT s
       [&](auto v) COPPICE_UNROLLED { hn::Store(sum[v], d, state + kStateHeader + v * kLanes); });
 }
 
-/// C vectors of channels: value[r] += sum over the lanes of weight[r][j] V[j]. Values read straight
-/// from a page come from memory, as keys do.
-template <int R, int C, class T>
-HWY_INLINE void add_channels(const T* const* values, Lanes lanes, const float* HWY_RESTRICT weights,
-                             int head_dim, [[maybe_unused]] Ahead ahead, float* HWY_RESTRICT state,
-                             int channel) {
+/// V of some positions of a range, for queries that see all of them.
+struct RangeValues {
+  Lanes lanes;
+  const uint16_t* const* at;  // at[j]: (head_dim)
+  const Ahead* ahead;         // (kRangeBlocks)
+};
+
+/// C vectors of channels: value[r] += sum over the lanes of weight[r][j] V[j]. Values come from
+/// memory, as keys do. kWhole: no vector reaches beyond head_dim.
+template <int R, int C, bool kWhole>
+HWY_INLINE void add_channels(const RangeValues& values, const float* HWY_RESTRICT weights,
+                             size_t block_stride, int head_dim, int channel,
+                             float* HWY_RESTRICT state) {
   const Floats d;
   const size_t stride = attention_state_floats(head_dim);
   FloatVec sum[R][C];
   const auto each = [&](const auto& body) COPPICE_UNROLLED {
-    repeat<C>([&](auto c) COPPICE_UNROLLED {
-      repeat<R>([&](auto r) COPPICE_UNROLLED {
+    repeat<R>([&](auto r) COPPICE_UNROLLED {
+      repeat<C>([&](auto c) COPPICE_UNROLLED {
         body(sum[r][c], state + r * stride + kStateValues + channel + c * kLanes);
       });
     });
   };
+  const auto load = [&](const uint16_t* from) COPPICE_UNROLLED {
+    if constexpr (kWhole) return load_floats(from);
+    HWY_ALIGN uint16_t part[kLanes] = {};
+    std::memcpy(part, from, sizeof(uint16_t) * (head_dim - channel));
+    return load_floats(part);
+  };
   each([&](FloatVec& v, const float* from) COPPICE_UNROLLED { v = hn::Load(d, from); });
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    const T* HWY_RESTRICT row = values[j] + channel;
-    if constexpr (std::is_same_v<T, uint16_t>) {
+  for (int j = values.lanes.begin; j < values.lanes.end;) {
+    const int block = j / kPageSlots, start = block * kPageSlots;
+    const int end = std::min(start + kPageSlots, values.lanes.end);
+    const Ahead ahead = values.ahead[block];
+    const float* HWY_RESTRICT weight = weights + block * block_stride - start;
+    for (; j < end; ++j) {
       constexpr int kLine = 64 / sizeof(uint16_t);
       for (int c = 0; c < C * static_cast<int>(kLanes); c += kLine) {
-        ahead.fetch(j * head_dim + channel + c);
+        ahead.fetch((j - start) * head_dim + channel + c);
       }
-    }
-    repeat<C>([&](auto c) COPPICE_UNROLLED {
-      const FloatVec value = load_floats(row + c * kLanes);
+      FloatVec value[C];
+      repeat<C>([&](auto c)
+                    COPPICE_UNROLLED { value[c] = load(values.at[j] + channel + c * kLanes); });
       repeat<R>([&](auto r) COPPICE_UNROLLED {
-        const FloatVec weight = hn::Set(d, weights[r * kRangePositions + j]);
-        sum[r][c] = hn::MulAdd(weight, value, sum[r][c]);
+        const FloatVec w = hn::Set(d, weight[r * kPageSlots + j]);
+        repeat<C>([&](auto c) COPPICE_UNROLLED { sum[r][c] = hn::MulAdd(w, value[c], sum[r][c]); });
       });
-    });
+    }
   }
   each([&](const FloatVec& v, float* to) COPPICE_UNROLLED { hn::Store(v, d, to); });
 }
 
-/// One block's values for R queries that see the same lanes.
-template <int R, class T>
-HWY_NOINLINE void add_values(const T* const* values, Lanes lanes, int head_dim, Ahead ahead,
-                             const float* weights, float* state) {
-  constexpr int kChunk = R * 4 <= kAccumulators ? 4 : kAccumulators / R;
-  constexpr int kStep = kChunk * static_cast<int>(kLanes);
-  const int padded = padded_head_dim(head_dim);
+/// Adds weighted values to R queries' states. weights: (blocks, R, kPageSlots), blocks block_stride
+/// apart.
+template <int R>
+HWY_NOINLINE void add_values(const RangeValues& values, const float* weights, size_t block_stride,
+                             int head_dim, float* state) {
+  constexpr int kVectors = tile_vectors<R>(4);
+  constexpr int kVector = static_cast<int>(kLanes), kStep = kVectors * kVector;
   int channel = 0;
-  for (; channel + kStep <= padded; channel += kStep) {
-    add_channels<R, kChunk>(values, lanes, weights, head_dim, ahead, state, channel);
+  for (; channel + kStep <= head_dim; channel += kStep) {
+    add_channels<R, kVectors, true>(values, weights, block_stride, head_dim, channel, state);
   }
-  for (; channel < padded; channel += static_cast<int>(kLanes)) {
-    add_channels<R, 1>(values, lanes, weights, head_dim, ahead, state, channel);
+  for (; channel + kVector <= head_dim; channel += kVector) {
+    add_channels<R, 1, true>(values, weights, block_stride, head_dim, channel, state);
+  }
+  if (channel < head_dim) {
+    add_channels<R, 1, false>(values, weights, block_stride, head_dim, channel, state);
   }
 }
 
-/// body(std::integral_constant<int, n>, first) over `queries` queries, n <= kQueries at a time.
-template <int R = kQueries, class Body>
-HWY_INLINE void in_query_tiles(int queries, const Body& body, int first = 0) {
-  for (; queries - first >= R; first += R) body(std::integral_constant<int, R>(), first);
+template <int R, class Body>
+HWY_INLINE void with_count(int count, const Body& body) {
   if constexpr (R > 1) {
-    if (first < queries) in_query_tiles<R - 1>(queries, body, first);
+    if (count < R) return with_count<R - 1>(count, body);
   }
-}
-/// K of a block as floats, where enough queries share the work: (head_dim, kPageSlots).
-void widen_keys(const uint16_t* keys, int head_dim, Ahead ahead, float* HWY_RESTRICT out) {
-  const Floats d;
-  for (int c = 0; c < head_dim; ++c) {
-    ahead.fetch(c * kPageSlots);
-    for (int j = 0; j < kPageSlots; j += static_cast<int>(kLanes)) {
-      hn::Store(load_floats(keys + c * kPageSlots + j), d, out + c * kPageSlots + j);
-    }
-  }
+  body(std::integral_constant<int, R>());
 }
 
-/// V of a block as floats (kPageSlots, head_dim padded to 16), where enough queries share the work
-/// or a page's rows are too short to be read by whole vectors.
-void widen_values(const uint16_t* const* values, Lanes lanes, int head_dim, Ahead ahead,
-                  float* HWY_RESTRICT out, const float** wide) {
-  const Floats d;
-  const int padded = padded_head_dim(head_dim);
-  for (int j = lanes.begin; j < lanes.end; ++j) {
-    float* to = out + j * padded;
-    for (int c = 0; c < head_dim; c += 32) ahead.fetch(j * head_dim + c);
-    int c = 0;
-    for (; c + static_cast<int>(kLanes) <= head_dim; c += static_cast<int>(kLanes)) {
-      hn::Store(load_floats(values[j] + c), d, to + c);
-    }
-    for (; c < padded; ++c) to[c] = c < head_dim ? half_to_float(values[j][c]) : 0.0f;
-    wide[j] = to;
+/// body(std::integral_constant<int, n>, first) over `queries` queries, in the fewest tiles of at
+/// most kQueries, which are as even as can be.
+template <class Body>
+HWY_INLINE void in_query_tiles(int queries, const Body& body) {
+  const int tiles = (queries + kQueries - 1) / kQueries;
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int first = queries * tile / tiles, end = queries * (tile + 1) / tiles;
+    with_count<kQueries>(end - first, [&](auto count) { body(count, first); });
   }
 }
 

@@ -63,10 +63,14 @@ HWY_INLINE FloatVec exp2_nonpositive(FloatVec x) {
 
 /// Adds lanes i and i + width/2 until one is left; destroys x (kSumLanes).
 inline float fold_lanes(float* HWY_RESTRICT x) {
-  for (size_t width = kSumLanes / 2; width > 0; width /= 2) {
-    for (size_t i = 0; i < width; ++i) x[i] += x[i + width];
-  }
-  return x[0];
+  repeat<3>([&](auto step) COPPICE_UNROLLED {
+    constexpr size_t kWidth = kSumLanes / 2 >> step();
+    const hn::CappedTag<float, (kWidth < kLanes ? kWidth : kLanes)> d;
+    for (size_t i = 0; i < kWidth; i += hn::Lanes(d)) {
+      hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, x + i + kWidth)), d, x + i);
+    }
+  });
+  return (x[0] + x[2]) + (x[1] + x[3]);
 }
 
 /// Sum of x[i]^2: element i goes to virtual lane i % kSumLanes.

@@ -126,55 +126,54 @@ void Step::multiply(const Linear& op, const Activations& x) {
 
 void Step::run(const Attention& op) {
   const AttentionPlan& plan = plan_.attention(op);
-  const int kv_heads = op.kv.kv_heads;
-  float* q = plan_.queries();
-  if (plan.single) {
-    // No other thread touches this KV head: its writes come before its reads without a barrier.
-    const TileWork& tile = plan_.tiles(plan).front();
-    share(kv_heads, [&](int kv_head) {
-      for (int r = 0; r < op.rows; ++r) kernels_.attention.prepare(op, r, kv_head, q);
-      float* state = plan_.states(thread_, 0);
-      kernels_.attention.attend(op, tile.rows, kv_head, tile.ranges.first, q,
-                                plan_.attention_scratch(thread_), state);
-      kernels_.attention.finish(op, tile.rows, kv_head, state);
-    });
-    return;
-  }
+  const int cut_heads = op.kv.kv_heads - plan.whole_heads;
+  const auto each_row = [&](int run, const auto& body) {
+    const int end = std::min((run + 1) * kPageSlots, op.rows);
+    for (int r = run * kPageSlots; r < end; ++r) body(r);
+  };
+  const auto store = [&](int run, int kv_head) {
+    each_row(run, [&](int r) { kernels_.attention.store_kv(op, r, kv_head); });
+  };
+  const auto prepare = [&](int run, int kv_head) {
+    each_row(run,
+             [&](int r) { kernels_.attention.prepare_queries(op, r, kv_head, plan_.queries()); });
+  };
   // Rows whose K stands in the same lines of memory go to one thread.
   const int runs = (op.rows + kPageSlots - 1) / kPageSlots;
-  share(runs * kv_heads, [&](int i) {
-    const int first = i / kv_heads * kPageSlots;
-    for (int r = first; r < std::min(first + kPageSlots, op.rows); ++r) {
-      kernels_.attention.prepare(op, r, i % kv_heads, q);
+  const int pairs = runs * cut_heads;
+  share(2 * pairs + plan.whole_heads, [&](int i) {
+    if (i < pairs) return store(i / cut_heads, plan.whole_heads + i % cut_heads);
+    if (i < 2 * pairs) return prepare(i / cut_heads - runs, plan.whole_heads + i % cut_heads);
+    // No other thread touches this KV head: its writes come before its reads without a barrier.
+    const int kv_head = i - 2 * pairs;
+    for (int run = 0; run < runs; ++run) {
+      store(run, kv_head);
+      prepare(run, kv_head);
     }
+    attend_tile(op, plan.whole, kv_head);
   });
+  if (cut_heads == 0) return;
   pool_.barrier();
-  if (plan.split) {
-    attend_split(op, plan);
-  } else {
-    attend_tiles(op, plan);
-  }
+  if (plan.split) return attend_split(op, plan);
+  const auto tiles = plan_.tiles(plan);
+  share(plan.tiles * cut_heads, [&](int i) {
+    // Last tiles first: they have the most keys, and the smallest piece should come last.
+    attend_tile(op, tiles[plan.tiles - 1 - i / cut_heads], plan.whole_heads + i % cut_heads);
+  });
 }
 
-void Step::attend_tiles(const Attention& op, const AttentionPlan& plan) {
-  const auto tiles = plan_.tiles(plan);
-  const int kv_heads = op.kv.kv_heads;
+void Step::attend_tile(const Attention& op, const TileWork& tile, int kv_head) {
   const AttentionScratch scratch = plan_.attention_scratch(thread_);
   float* total = plan_.states(thread_, 0);
   float* part = plan_.states(thread_, 1);
-  share(plan.tiles * kv_heads, [&](int i) {
-    // Last tiles first: they have the most keys, and the smallest piece should come last.
-    const TileWork& tile = tiles[plan.tiles - 1 - i / kv_heads];
-    const int kv_head = i % kv_heads;
-    const int queries = tile.rows.count * plan.group;
-    for (int range = tile.ranges.first; range <= tile.ranges.last; ++range) {
-      const bool first = range == tile.ranges.first;
-      kernels_.attention.attend(op, tile.rows, kv_head, range, plan_.queries(), scratch,
-                                first ? total : part);
-      if (!first) kernels_.attention.merge(queries, op.kv.head_dim, part, total);
-    }
-    kernels_.attention.finish(op, tile.rows, kv_head, total);
-  });
+  const int queries = tile.rows.count * (op.heads / op.kv.kv_heads);
+  for (int range = tile.ranges.first; range <= tile.ranges.last; ++range) {
+    const bool first = range == tile.ranges.first;
+    kernels_.attention.attend(op, tile.rows, kv_head, range, plan_.queries(), scratch,
+                              first ? total : part);
+    if (!first) kernels_.attention.merge(queries, op.kv.head_dim, part, total);
+  }
+  kernels_.attention.finish(op, tile.rows, kv_head, total);
 }
 
 void Step::attend_split(const Attention& op, const AttentionPlan& plan) {

@@ -46,7 +46,7 @@ class Step {
   void quantise(const Linear& op, int row, int first_block, int last_block, const Activations& to);
   void multiply(const Linear& op, const Activations& x);
   void attend_split(const Attention& op, const AttentionPlan& plan);
-  void attend_tiles(const Attention& op, const AttentionPlan& plan);
+  void attend_tile(const Attention& op, const TileWork& tile, int kv_head);
 
   /// Calls body(i) for those i in 0..count-1 that this thread claims.
   template <class Body>

@@ -2,6 +2,7 @@
 #include "kernels/cpu/step_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/products.h"
@@ -11,8 +12,8 @@ namespace {
 
 /// Fewer (tile, KV head) pairs than this a thread, and ranges are shared out as well.
 constexpr int kPairsPerThread = 4;
-/// Rows from which two tiles take less time than the barrier that they need.
-constexpr int kFewestHalved = 4;
+/// Fewer rows than this a thread, and a KV head that they share is cut by ranges if it has several.
+constexpr int kFewestRows = 2;
 
 size_t in_lines(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -29,7 +30,7 @@ int group_of(const Attention& op) {
 }  // namespace
 
 size_t StepPlan::Sizes::of_thread() const {
-  return own_integers + own_floats + normed + 2 * states + keys + values + scores + gathered;
+  return own_integers + own_floats + normed + 2 * states + scores + page_scores;
 }
 size_t StepPlan::Sizes::shared() const {
   return shared_integers + shared_floats + queries + parts;
@@ -68,43 +69,54 @@ void StepPlan::add(const Attention& op, int threads) {
   const size_t state_bytes = sizeof(float) * attention_state_floats(head_dim);
   raise(sizes_.queries, sizeof(float) * op.rows * op.heads * head_dim);
   raise(sizes_.states, state_bytes * tile_rows * group_of(op));
-  raise(sizes_.keys, sizeof(float) * head_dim * kPageSlots);
-  raise(sizes_.values, sizeof(float) * kPageSlots * ((head_dim + 15) / 16 * 16));
   raise(sizes_.scores, sizeof(float) * kRangePositions * tile_rows * group_of(op));
-  raise(sizes_.gathered, sizeof(uint16_t) * head_dim * kPageSlots);
+  raise(sizes_.page_scores, sizeof(float) * kPageSlots * tile_rows * group_of(op));
   const AttentionPlan* plan = find(op);
   if (plan == nullptr) plan = &plans_.emplace_back(cut(op, threads));
   if (plan->split) raise(sizes_.parts, state_bytes * plan->part_queries * op.kv.kv_heads);
 }
 
 AttentionPlan StepPlan::cut(const Attention& op, int threads) {
-  int tile_rows = rows_per_tile(op);
-  // One tile a KV head would leave threads idle where they are not as many as the heads.
-  if (op.rows >= kFewestHalved && op.rows <= tile_rows && op.kv.kv_heads % threads != 0) {
-    tile_rows = (op.rows + 1) / 2;
-  }
   AttentionPlan plan{.row = op.row,
                      .rows = op.rows,
                      .window = op.window,
                      .kv_heads = op.kv.kv_heads,
                      .group = group_of(op)};
+  const auto end_of_tile = [&](int first, int most) {
+    int end = first + 1;
+    while (end < op.rows && end - first < most &&
+           op.row[end].page_table == op.row[first].page_table) {
+      ++end;
+    }
+    return end;
+  };
+  const auto work_of = [&](RowTile rows) { return TileWork{rows, ranges_of(op, rows), 0}; };
+  int tile_rows = rows_per_tile(op);
+  if (op.rows > 0 && end_of_tile(0, tile_rows) == op.rows) {
+    plan.whole = work_of({0, op.rows});
+    // Into as many tiles are the remaining heads cut as give every thread the same number of them.
+    const int tiles = threads / std::gcd(op.kv.kv_heads, threads);
+    const bool one_range = plan.whole.ranges.first == plan.whole.ranges.last;
+    if (op.rows >= tiles * kFewestRows) {
+      plan.whole_heads = op.kv.kv_heads / threads * threads;
+      tile_rows = (op.rows + tiles - 1) / tiles;
+    } else if (tiles == 1 || one_range) {
+      plan.whole_heads = op.kv.kv_heads;
+    }
+  }
   plan.first_tile = tiles_.size();
   for (int first = 0; first < op.rows;) {
-    RowTile tile{first, 1};
-    while (first + tile.count < op.rows && tile.count < tile_rows &&
-           op.row[first + tile.count].page_table == op.row[first].page_table) {
-      ++tile.count;
-    }
-    const RangeSpan ranges = ranges_of(op, tile);
-    const int count = ranges.last - ranges.first + 1;
-    tiles_.push_back({tile, ranges, plan.part_queries * op.kv.kv_heads});
+    const int end = end_of_tile(first, tile_rows);
+    TileWork& tile = tiles_.emplace_back(work_of({first, end - first}));
+    tile.first_part = plan.part_queries * op.kv.kv_heads;
+    const int count = tile.ranges.last - tile.ranges.first + 1;
     plan.parts += count;
-    plan.part_queries += static_cast<size_t>(count) * tile.count * plan.group;
+    plan.part_queries += static_cast<size_t>(count) * tile.rows.count * plan.group;
     ++plan.tiles;
-    first += tile.count;
+    first = end;
   }
-  plan.single = plan.tiles == 1 && plan.parts == 1;
-  plan.split = plan.parts > plan.tiles && plan.tiles * op.kv.kv_heads < kPairsPerThread * threads;
+  plan.split = plan.whole_heads == 0 && plan.parts > plan.tiles &&
+               plan.tiles * op.kv.kv_heads < kPairsPerThread * threads;
   return plan;
 }
 
@@ -150,13 +162,9 @@ float* StepPlan::states(int thread, int which) const {
                                   which * sizes_.states);
 }
 AttentionScratch StepPlan::attention_scratch(int thread) const {
-  std::byte* keys = reinterpret_cast<std::byte*>(states(thread, 2));
-  std::byte* values = keys + sizes_.keys;
-  std::byte* scores = values + sizes_.values;
-  return {.keys = reinterpret_cast<float*>(keys),
-          .values = reinterpret_cast<float*>(values),
-          .scores = reinterpret_cast<float*>(scores),
-          .gathered = reinterpret_cast<uint16_t*>(scores + sizes_.scores)};
+  std::byte* scores = reinterpret_cast<std::byte*>(states(thread, 2));
+  return {.scores = reinterpret_cast<float*>(scores),
+          .page_scores = reinterpret_cast<float*>(scores + sizes_.scores)};
 }
 
 }  // namespace coppice::cpu

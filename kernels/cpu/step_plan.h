@@ -35,11 +35,14 @@ struct AttentionPlan {
   int kv_heads = 0;
   int group = 0;  // query heads of a KV head
 
+  // KV heads 0..whole_heads-1 are prepared and attended by one thread each, all rows in one tile;
+  // the others are cut.
+  int whole_heads = 0;
+  TileWork whole;
   size_t first_tile = 0;  // in StepPlan's tiles
   int tiles = 0;
-  bool single = false;  // one tile of one range: each KV head is prepared and attended in one go
-  bool split = false;   // ranges are shared out too, and merged after a barrier
-  int parts = 0;        // ranges over all tiles, for one KV head
+  bool split = false;       // ranges are shared out too, and merged after a barrier
+  int parts = 0;            // ranges over all tiles, for one KV head
   size_t part_queries = 0;  // queries over all parts, for one KV head
 };
 
@@ -63,8 +66,7 @@ class StepPlan {
  private:
   struct Sizes {  // bytes, each a multiple of 64
     size_t own_integers = 0, own_floats = 0, shared_integers = 0, shared_floats = 0;
-    size_t normed = 0, queries = 0, parts = 0, states = 0, keys = 0, values = 0, scores = 0,
-           gathered = 0;
+    size_t normed = 0, queries = 0, parts = 0, states = 0, scores = 0, page_scores = 0;
     size_t of_thread() const;
     size_t shared() const;
   };

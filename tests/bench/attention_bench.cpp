@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <tuple>
 
 #include "kernels/base/dtype.h"
 #include "tests/attention_cases.h"
@@ -18,10 +19,11 @@ namespace {
 constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64;
 constexpr int kWidth = (kHeads + 2 * kKvHeads) * kHeadDim;
 
-/// `rows` rows of one sequence at the end of `context` keys, in every layer of a cache.
+/// `rows` rows of one sequence at the end of `context` keys, in every layer of a cache: a chain, or
+/// a tree in which row r hangs under row (r - 1) / 2.
 class Layers {
  public:
-  Layers(Backend& backend, int context, int rows, int layers) {
+  Layers(Backend& backend, int context, int rows, bool tree, int layers) {
     const int pages = (context + rows) / kPageSlots + 1;
     const size_t page_bytes = kv_page_bytes(kKvHeads, kHeadDim);
     memory_ = backend.allocate(page_bytes * pages * layers);
@@ -37,9 +39,7 @@ class Layers {
       rotary_.push_back(std::cos(static_cast<float>(i)));
       rotary_.push_back(std::sin(static_cast<float>(i)));
     }
-    for (int r = 0; r < rows; ++r) {
-      rows_.push_back({.position = context + r, .slot = context + r, .prefix = context + r + 1});
-    }
+    for (int r = 0; r < rows; ++r) add_row(context, r, tree);
     for (int l = 0; l < layers; ++l) {
       Attention op;
       op.qkv = qkv_.data();
@@ -49,6 +49,7 @@ class Layers {
       op.scale = 0.125f;
       op.kv = {memory_.data.get() + page_bytes * pages * l, page_bytes, kKvHeads, kHeadDim};
       op.row = rows_.data();
+      op.tail_slots = tail_slots_.data();
       op.pages = pages_.data();
       op.out = out_.data();
       ops_.push_back(op);
@@ -59,9 +60,22 @@ class Layers {
   const std::vector<float>& out() const { return out_; }
 
  private:
+  void add_row(int context, int r, bool tree) {
+    AttentionRow row{.position = context + r, .slot = context + r, .prefix = context + r + 1};
+    if (tree && r > 0) {
+      std::vector<int32_t> path;
+      for (int node = r; node > 0; node = (node - 1) / 2) path.insert(path.begin(), context + node);
+      row.position = context + static_cast<int>(path.size());
+      row.prefix = context + 1;
+      row.tail = static_cast<int32_t>(tail_slots_.size());
+      tail_slots_.insert(tail_slots_.end(), path.begin(), path.end());
+    }
+    rows_.push_back(row);
+  }
+
   Buffer memory_;
   std::vector<float> qkv_, out_, rotary_;
-  std::vector<int32_t> pages_;
+  std::vector<int32_t> pages_, tail_slots_;
   std::vector<AttentionRow> rows_;
   std::vector<Op> ops_;
 };
@@ -69,8 +83,9 @@ class Layers {
 /// Ends the program when the two backends differ by more than rounding.
 void compare_with_reference(Backend& cpu) {
   const auto reference = make_backend({"reference", 0, ""});
-  for (const auto& [context, rows] : {std::pair{0, 1}, {63, 4}, {700, 33}}) {
-    const Layers ours(cpu, context, rows, 1), theirs(*reference, context, rows, 1);
+  for (const auto& [context, rows, tree] :
+       {std::tuple{0, 1, false}, {63, 4, true}, {700, 33, false}, {700, 33, true}}) {
+    const Layers ours(cpu, context, rows, tree, 1), theirs(*reference, context, rows, tree, 1);
     cpu.run(ours.ops());
     reference->run(theirs.ops());
     for (size_t i = 0; i < ours.out().size(); ++i) {
@@ -85,8 +100,9 @@ void compare_with_reference(Backend& cpu) {
 void attention(benchmark::State& state, Backend& backend) {
   const auto context = static_cast<int>(state.range(0));
   const auto rows = static_cast<int>(state.range(1));
-  const int layers = rows <= 16 ? 30 : 4;
-  const Layers work(backend, context, rows, layers);
+  const bool tree = state.range(2) != 0;
+  const int layers = rows <= 24 ? 30 : 4;
+  const Layers work(backend, context, rows, tree, layers);
   for (auto _ : state) backend.run(work.ops());
   const double keys = context + (rows + 1) / 2.0;  // an average row's
   const double per_layer = static_cast<double>(state.iterations()) * layers;
@@ -111,8 +127,8 @@ int main(int argc, char** argv) {
   std::printf("%s\n", backend->describe().c_str());
   benchmark::RegisterBenchmark("attention",
                                [&](benchmark::State& state) { attention(state, *backend); })
-      ->ArgNames({"context", "rows"})
-      ->ArgsProduct({{64, 512, 4096}, {1, 4, 16, 64, 512}})
+      ->ArgNames({"context", "rows", "tree"})
+      ->ArgsProduct({{64, 512, 4096}, {1, 2, 4, 8, 16, 24, 64, 512}, {0, 1}})
       ->Unit(benchmark::kMicrosecond)
       ->UseRealTime();
   benchmark::RunSpecifiedBenchmarks();
