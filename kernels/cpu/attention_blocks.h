@@ -79,7 +79,7 @@ class Ahead {
   /// Asks for the line that holds the half at this place. g++ drops calls of a function that does
   /// nothing but prefetch, so it must not be one.
   [[gnu::always_inline]] void fetch(size_t place) const {
-    __builtin_prefetch(reinterpret_cast<const void*>(block_ + place * sizeof(uint16_t)), 0, 3);
+    __builtin_prefetch(reinterpret_cast<const void*>(block_ + place * sizeof(uint16_t)), 0, 2);
   }
 
  private:
