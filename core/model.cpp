@@ -30,10 +30,6 @@ Buffer keep(Backend& backend, const std::vector<float>& values) {
   return kept;
 }
 
-std::unique_ptr<Weight> pack_one(Backend& backend, const TensorView& view) {
-  return backend.pack({&view, 1}, Stacking::concatenated);
-}
-
 }  // namespace
 
 std::vector<float> rotary_table(float base, int head_dim, int positions,
@@ -61,9 +57,9 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
       backend_(&backend),
       context_(context > 0 ? std::min(context, source.config.context) : source.config.context) {
   embedding_ = source.packed_embedding;
-  if (embedding_ == nullptr) embedding_ = pack_one(backend, source.embedding);
+  if (embedding_ == nullptr) embedding_ = backend.pack(source.embedding);
   if (source.output.data != source.embedding.data) {
-    separate_output_ = pack_one(backend, source.output);
+    separate_output_ = backend.pack(source.output);
   }
   output_norm_ = keep(backend, read_values(source.output_norm));
   const std::vector<float> factors = read_values(source.rotary_factors);
@@ -75,9 +71,9 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
     Layer layer;
     layer.kind = config_.layers[l];
     layer.qkv = backend.pack(std::array{tensors.q, tensors.k, tensors.v}, Stacking::concatenated);
-    layer.output = pack_one(backend, tensors.attention_output);
+    layer.output = backend.pack(tensors.attention_output);
     layer.gate_up = backend.pack(std::array{tensors.gate, tensors.up}, Stacking::gated);
-    layer.down = pack_one(backend, tensors.down);
+    layer.down = backend.pack(tensors.down);
     layer.attention_norm = keep(backend, read_values(tensors.attention_norm));
     layer.ffn_norm = keep(backend, read_values(tensors.ffn_norm));
     layer.post_attention_norm = keep(backend, read_values(tensors.post_attention_norm));

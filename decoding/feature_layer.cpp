@@ -10,13 +10,9 @@
 namespace coppice {
 namespace {
 
-std::unique_ptr<Weight> pack(Backend& backend, const TensorView& view) {
-  return backend.pack({&view, 1}, Stacking::concatenated);
-}
-
 std::unique_ptr<Weight> pack_columns(Backend& backend, const TensorView& whole, int64_t first,
                                      int64_t count) {
-  return pack(backend, TensorColumns(whole, first, count).view);
+  return backend.pack(TensorColumns(whole, first, count).view);
 }
 
 const float* or_null(const std::vector<float>& values) {
@@ -36,12 +32,12 @@ FeatureLayer::FeatureLayer(const DraftHead& head, const Model& target, Backend& 
   const SafetensorsFile& file = head.file();
   const int vocabulary = target.config().vocabulary;
   if (file.find("embed_tokens.weight") != nullptr) {
-    embedding_ = pack(backend, file.matrix("embed_tokens.weight", vocabulary, dim_));
+    embedding_ = backend.pack(file.matrix("embed_tokens.weight", vocabulary, dim_));
   }
   config_.kind == "eagle" ? load_eagle(head, backend) : load_eagle3(head, backend);
   const int drafted = config_.draft_vocabulary > 0 ? config_.draft_vocabulary : vocabulary;
   if (file.find("lm_head.weight") != nullptr || config_.draft_vocabulary > 0) {
-    output_ = pack(backend, file.matrix("lm_head.weight", drafted, dim_));
+    output_ = backend.pack(file.matrix("lm_head.weight", drafted, dim_));
   }
   const auto floats = [&](int rows, int width) {
     return backend.allocate(static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float));
@@ -104,12 +100,12 @@ void FeatureLayer::load_layer(const DraftHead& head, Backend& backend, const std
     const std::string norm = prefix + "input_layernorm.weight";  // EAGLE's only layer has none
     if (file.find(norm) != nullptr) attention_norm_ = file.vector(norm, dim_);
   }
-  attention_output_ = pack(backend, file.matrix(prefix + "self_attn.o_proj.weight", dim_, q));
+  attention_output_ = backend.pack(file.matrix(prefix + "self_attn.o_proj.weight", dim_, q));
   const std::array<TensorView, 2> gated = {
       file.matrix(prefix + "mlp.gate_proj.weight", config_.ffn, dim_),
       file.matrix(prefix + "mlp.up_proj.weight", config_.ffn, dim_)};
   gate_up_ = backend.pack(gated, Stacking::gated);
-  down_ = pack(backend, file.matrix(prefix + "mlp.down_proj.weight", dim_, config_.ffn));
+  down_ = backend.pack(file.matrix(prefix + "mlp.down_proj.weight", dim_, config_.ffn));
   ffn_norm_ = file.vector(prefix + "post_attention_layernorm.weight", dim_);
 }
 

@@ -8,14 +8,6 @@
 #include "kernels/base/error.h"
 
 namespace coppice {
-namespace {
-
-std::unique_ptr<Weight> pack(Backend& backend, const TensorView& view) {
-  return backend.pack({&view, 1}, Stacking::concatenated);
-}
-
-}  // namespace
-
 Hydra::Hydra(const HydraOptions& options, const MethodParts& parts)
     : growth_(options.tree, "hydra"), target_(parts.target), backend_(parts.backend) {
   const DraftHead head("hydra", options.head, *target_);
@@ -30,16 +22,16 @@ Hydra::Hydra(const HydraOptions& options, const MethodParts& parts)
       return fmt::format("{}.{}.{}", h, block, part);
     };
     const int64_t inputs = int64_t{h + 2} * dim;
-    made.joined = pack(*backend_, file.matrix(name(0, "linear.weight"), dim, inputs));
-    made.residual = pack(*backend_, file.matrix(name(0, "res_connection.weight"), dim, inputs));
+    made.joined = backend_->pack(file.matrix(name(0, "linear.weight"), dim, inputs));
+    made.residual = backend_->pack(file.matrix(name(0, "res_connection.weight"), dim, inputs));
     made.bias = file.vector(name(0, "linear.bias"), dim);
     for (int b = 1; b < config.blocks; ++b) {
-      made.blocks.push_back(pack(*backend_, file.matrix(name(b, "linear.weight"), dim, dim)));
+      made.blocks.push_back(backend_->pack(file.matrix(name(b, "linear.weight"), dim, dim)));
       made.block_bias.push_back(file.vector(name(b, "linear.bias"), dim));
     }
   }
   if (file.find("lm_head.weight") != nullptr || config.draft_vocabulary != 0) {
-    output_ = pack(*backend_, file.matrix("lm_head.weight", vocabulary_->size(), dim));
+    output_ = backend_->pack(file.matrix("lm_head.weight", vocabulary_->size(), dim));
   }
   const auto sequences = static_cast<size_t>(parts.sequences);
   const size_t rows = sequences * static_cast<size_t>(std::max(1, growth_.widest()));

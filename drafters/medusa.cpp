@@ -10,14 +10,6 @@
 #include "kernels/base/error.h"
 
 namespace coppice {
-namespace {
-
-std::unique_ptr<Weight> pack(Backend& backend, const TensorView& view) {
-  return backend.pack({&view, 1}, Stacking::concatenated);
-}
-
-}  // namespace
-
 void check_shape_options(const OptionMap& given, const MedusaOptions& options) {
   constexpr ShapeOption kOptions[] = {
       {"nodes", "ranked"}, {"top_k", "ranked"}, {"branching", "static"}};
@@ -38,16 +30,16 @@ Medusa::Medusa(const MedusaOptions& options, const MethodParts& parts)
       return fmt::format("{}{}.{}.{}", head.prefix(), h, layer, part);
     };
     for (int b = 0; b < config.blocks; ++b) {
-      made.blocks.push_back({pack(*backend_, file.matrix(name(b, "linear.weight"), dim, dim)),
+      made.blocks.push_back({backend_->pack(file.matrix(name(b, "linear.weight"), dim, dim)),
                              file.vector(name(b, "linear.bias"), dim)});
     }
     const std::string output = name(config.blocks, "weight");
     if (file.find(output) != nullptr) {
-      made.output = pack(*backend_, file.matrix(output, vocabulary_->size(), dim));
+      made.output = backend_->pack(file.matrix(output, vocabulary_->size(), dim));
     }
   }
   if (file.find("lm_head.weight") != nullptr) {
-    shared_output_ = pack(*backend_, file.matrix("lm_head.weight", vocabulary_->size(), dim));
+    shared_output_ = backend_->pack(file.matrix("lm_head.weight", vocabulary_->size(), dim));
   } else if (config.draft_vocabulary != 0 && heads_.front().output == nullptr) {
     throw Error("{}: tensor 'lm_head.weight' is missing", file.name());
   }

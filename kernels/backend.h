@@ -247,6 +247,9 @@ class Backend {
   virtual std::string describe() const = 0;
   /// Copies the parts into this backend's layout; the views may be unmapped afterwards.
   virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) = 0;
+  std::unique_ptr<Weight> pack(const TensorView& whole) {
+    return pack({&whole, 1}, Stacking::concatenated);
+  }
   virtual Buffer allocate(size_t bytes) = 0;
   /// Runs the ops in order; returns when their results can be read: K and V moved by a list that
   /// ends with MoveKv by the next list, an empty one included. Allocates nothing in steady use.
