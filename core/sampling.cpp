@@ -168,15 +168,15 @@ void Sampler::rank(std::span<const float> logits, TokenContext context, int coun
   COPPICE_CHECK(count > 0);
   const std::span<const float> row = scores(logits, context);
   const bool greedy = params_.temperature == 0.0f;
+  const float max = row[static_cast<size_t>(checked_argmax(row))];
+  const double inverse_temperature = greedy ? 1.0 : inverse_temperature_;
   uint64_t total = 0;
   size_t left = row.size();
   if (filters_ && !greedy) {
     total = select(row);
     left = kept_.size();
   } else {
-    weight_.resize(row.size());
-    total = cpu::softmax_weights(row, row[static_cast<size_t>(checked_argmax(row))],
-                                 greedy ? 1.0 : inverse_temperature_, weight_.data());
+    total = cpu::softmax_weights(row, max, inverse_temperature, nullptr);
   }
   // Whatever the filters keep are the largest logits.
   const size_t wanted = std::min(left, static_cast<size_t>(count));
@@ -185,7 +185,7 @@ void Sampler::rank(std::span<const float> logits, TokenContext context, int coun
   cpu::top_k(row, static_cast<int>(wanted), ids.data(), values.data());
   ranked.clear();
   for (const int32_t token : ids) {
-    const double weight = weight_[static_cast<size_t>(token)];
+    const double weight = softmax_weight(row[static_cast<size_t>(token)], max, inverse_temperature);
     if (!(weight > 0.0)) break;
     const double probability = weight / (static_cast<double>(total) * kWeightUnit);
     ranked.push_back({token, static_cast<float>(std::min(probability, 1.0))});

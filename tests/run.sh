@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests:
 #   bash tests/run.sh           the optimised build; everything where CI is set
-#   bash tests/run.sh --all     also the format, the sanitizers, the fuzz targets, every model, pages
-#                               in a browser, the lessons
+#   bash tests/run.sh --all     also the format, the trainer, the sanitizers, the fuzz targets, every
+#                               model, pages in a browser, the lessons
 #   bash tests/run.sh --quick   the optimised build, in CI too
 # Tests read data from $COPPICE_DATA (default: shared/data beside the checkout) and skip without it.
 set -euo pipefail
@@ -47,7 +47,7 @@ run_fuzz_targets() {
 }
 
 packages=("${program_packages[@]}" "${test_packages[@]}")
-[ -z "$all" ] || packages+=("${debug_packages[@]}")
+[ -z "$all" ] || packages+=("${debug_packages[@]}" "${training_packages[@]}")
 install_packages "${packages[@]}"
 models=(smollm2)
 [ -z "$all" ] || models+=(qwen-0.5b qwen-1.5b gemma-270m)

@@ -32,7 +32,7 @@ uint64_t softmax_weights(const float* HWY_RESTRICT x, int n, float max, double i
                            hn::Set(d, inverse_temperature));
     // Most of a row that a smaller draft vocabulary was spread over is -infinity.
     if (hn::AllTrue(d, hn::Lt(y, hn::Set(d, kExpUnderflow)))) {
-      hn::StoreU(hn::Zero(d), d, weight + i);
+      if (weight != nullptr) hn::StoreU(hn::Zero(d), d, weight + i);
       continue;
     }
     const auto shifted = hn::MulAdd(y, hn::Set(d, kLog2E), magic);
@@ -45,7 +45,7 @@ uint64_t softmax_weights(const float* HWY_RESTRICT x, int n, float max, double i
     const auto power = hn::Add(hn::ShiftLeft<52>(hn::BitCast(du, shifted)), hn::Set(du, kOneBits));
     const auto w = hn::IfThenElseZero(hn::Ge(y, hn::Set(d, kExpUnderflow)),
                                       hn::Mul(mantissa, hn::BitCast(d, power)));
-    hn::StoreU(w, d, weight + i);
+    if (weight != nullptr) hn::StoreU(w, d, weight + i);
     const auto scaled = hn::Add(hn::Mul(w, hn::Set(d, 0x1p44)), hn::Set(d, 0x1p52));
     units = hn::Add(units, hn::And(hn::BitCast(du, scaled), hn::Set(du, kMantissaMask)));
   }
@@ -54,8 +54,9 @@ uint64_t softmax_weights(const float* HWY_RESTRICT x, int n, float max, double i
   for (const uint64_t lane : lanes) total += lane;
 #endif
   for (; i < n; ++i) {
-    weight[i] = softmax_weight(x[i], max, inverse_temperature);
-    total += weight_units(weight[i]);
+    const double w = softmax_weight(x[i], max, inverse_temperature);
+    if (weight != nullptr) weight[i] = w;
+    total += weight_units(w);
   }
   return total;
 }

@@ -10,7 +10,8 @@
 namespace coppice::cpu {
 
 /// weight[i] = softmax_weight(x[i], max, inverse_temperature), as many as x has; returns their sum
-/// in weight units (kWeightUnit). No x[i] is above max; a NaN has weight 0.
+/// in weight units (kWeightUnit). No x[i] is above max; a NaN has weight 0. Without `weight`, the
+/// sum alone.
 uint64_t softmax_weights(std::span<const float> x, float max, double inverse_temperature,
                          double* weight);
 
