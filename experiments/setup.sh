@@ -17,7 +17,7 @@ program_packages=(cmake ninja-build g++ pkg-config libhwy-dev libeigen3-dev
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libboost-context-dev
   libthrust-dev slurm-wlm munge gnuplot-nox)
 browser_packages=(chromium chromium-driver fonts-dejavu-core python3-venv)
-training_packages=(libtorch-dev)
+training_packages=(libtorch-dev libopenblas0-pthread)
 debug_packages=(clang libclang-rt-dev clang-format)
 
 # say WHAT: announces a step; report_end names it should the step fail.
