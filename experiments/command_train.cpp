@@ -19,8 +19,8 @@ int train_command(Arguments args) {
   if (error || !std::filesystem::exists(program)) {
     throw Error(
         "coppice train: this build has no trainer, for libtorch was not found; install "
-        "libtorch-dev, "
-        "or torch by `python3 -m venv DIR && DIR/bin/pip install torch` and configure with "
+        "libtorch-dev and libopenblas0-pthread, or torch by `python3 -m venv DIR && DIR/bin/pip "
+        "install torch` and configure with "
         "-DCOPPICE_TORCH=DIR/lib/python3.X/site-packages/torch; then build again");
   }
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
