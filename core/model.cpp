@@ -3,7 +3,6 @@
 #include "core/model.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/checksum.h"
@@ -30,6 +29,19 @@ Buffer keep(Backend& backend, const std::vector<float>& values) {
   return kept;
 }
 
+/// Q's, K's and V's, of each device in turn; empty for none.
+std::vector<float> read_qkv_bias(const LayerTensors& layer, int ranks) {
+  std::vector<float> bias;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const TensorView* part : {&layer.q_bias, &layer.k_bias, &layer.v_bias}) {
+      const std::vector<float> whole = read_values(*part);
+      const auto size = static_cast<std::ptrdiff_t>(whole.size()) / ranks;
+      bias.insert(bias.end(), whole.begin() + rank * size, whole.begin() + (rank + 1) * size);
+    }
+  }
+  return bias;
+}
+
 }  // namespace
 
 std::vector<float> rotary_table(float base, int head_dim, int positions,
@@ -52,14 +64,20 @@ std::vector<float> rotary_table(float base, int head_dim, int positions,
   return table;
 }
 
-Model::Model(const ModelSource& source, Backend& backend, int context)
+Model::Model(const ModelSource& source, Backend& backend, int context, Devices devices)
     : config_(source.config),
+      shard_(share_out(source, devices == Devices::all ? backend.ranks() : 1)),
       backend_(&backend),
       context_(context > 0 ? std::min(context, source.config.context) : source.config.context) {
+  const auto pack = [&](std::initializer_list<TensorView> parts, Share share,
+                        Stacking stacking = Stacking::concatenated) {
+    return backend.pack(std::span(parts.begin(), parts.size()), stacking,
+                        shard_.ranks > 1 ? share : Share::first);
+  };
   embedding_ = source.packed_embedding;
-  if (embedding_ == nullptr) embedding_ = backend.pack(source.embedding);
+  if (embedding_ == nullptr) embedding_ = pack({source.embedding}, Share::copied);
   if (source.output.data != source.embedding.data) {
-    separate_output_ = backend.pack(source.output);
+    separate_output_ = pack({source.output}, Share::first);
   }
   output_norm_ = keep(backend, read_values(source.output_norm));
   const std::vector<float> factors = read_values(source.rotary_factors);
@@ -70,22 +88,17 @@ Model::Model(const ModelSource& source, Backend& backend, int context)
     const LayerTensors& tensors = source.layers[l];
     Layer layer;
     layer.kind = config_.layers[l];
-    layer.qkv = backend.pack(std::array{tensors.q, tensors.k, tensors.v}, Stacking::concatenated);
-    layer.output = backend.pack(tensors.attention_output);
-    layer.gate_up = backend.pack(std::array{tensors.gate, tensors.up}, Stacking::gated);
-    layer.down = backend.pack(tensors.down);
+    layer.qkv = pack({tensors.q, tensors.k, tensors.v}, Share::rows);
+    layer.output = pack({tensors.attention_output}, Share::columns);
+    layer.gate_up = pack({tensors.gate, tensors.up}, Share::rows, Stacking::gated);
+    layer.down = pack({tensors.down}, Share::columns);
     layer.attention_norm = keep(backend, read_values(tensors.attention_norm));
     layer.ffn_norm = keep(backend, read_values(tensors.ffn_norm));
     layer.post_attention_norm = keep(backend, read_values(tensors.post_attention_norm));
     layer.post_ffn_norm = keep(backend, read_values(tensors.post_ffn_norm));
     layer.q_norm = keep(backend, read_values(tensors.q_norm));
     layer.k_norm = keep(backend, read_values(tensors.k_norm));
-    std::vector<float> qkv_bias;
-    for (const TensorView* bias : {&tensors.q_bias, &tensors.k_bias, &tensors.v_bias}) {
-      const std::vector<float> part = read_values(*bias);
-      qkv_bias.insert(qkv_bias.end(), part.begin(), part.end());
-    }
-    layer.qkv_bias = keep(backend, qkv_bias);
+    layer.qkv_bias = keep(backend, read_qkv_bias(tensors, shard_.ranks));
     layers_.push_back(std::move(layer));
   }
   Checksum sum;
@@ -110,18 +123,19 @@ size_t Model::weight_bytes() const {
 }
 
 std::vector<KvShape> Model::kv_shapes() const {
-  return std::vector<KvShape>(layers_.size(), {config_.kv_heads, config_.head_dim});
+  return std::vector<KvShape>(layers_.size(), {shard_.kv_heads, config_.head_dim});
 }
 
 Workspace::Workspace(const Model& model, Backend& backend, WorkspaceSize size) : size_(size) {
   const ModelConfig& config = model.config();
+  const Shard& own = model.shard();
   const auto floats = [&](int rows, int width) {
     return backend.allocate(static_cast<size_t>(std::max(rows, 1)) * width * sizeof(float));
   };
   x_ = floats(size.rows, config.dim);
-  qkv_ = floats(size.rows, (config.heads + 2 * config.kv_heads) * config.head_dim);
-  attention_ = floats(size.rows, config.heads * config.head_dim);
-  ffn_ = floats(size.rows, config.ffn);
+  qkv_ = floats(size.rows, (own.heads + 2 * own.kv_heads) * config.head_dim);
+  attention_ = floats(size.rows, own.heads * config.head_dim);
+  ffn_ = floats(size.rows, own.ffn);
   block_ = floats(size.rows, config.dim);
   logits_ = floats(size.logit_rows, config.vocabulary);
   taps_ = floats(size.rows, std::max(size.taps, 1) * config.dim);
@@ -145,16 +159,16 @@ Model::RowSpan Model::wanted_rows(const ForwardBatch& batch) {
 void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSpan read,
                           Workspace& workspace) const {
   const int dim = config_.dim;
-  const int qkv_width = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
-  const int attention_width = config_.heads * config_.head_dim;
+  const int qkv_width = (shard_.heads + 2 * shard_.kv_heads) * config_.head_dim;
+  const int attention_width = shard_.heads * config_.head_dim;
   float* x = workspace.x_.as<float>();
   float* read_x = x + static_cast<size_t>(read.first) * dim;
   std::vector<Op>& ops = workspace.ops_;
 
-  // x += [norm](W input): through a buffer where ranks or a norm stand behind the block.
+  // x += [norm](W input): through a buffer where a sum over devices or a norm stands behind it.
   const auto add_block = [&](const Weight& weight, const float* input, int width,
                              const Buffer& post_norm) {
-    const bool shared = config_.ranks > 1, normed = post_norm.bytes > 0;
+    const bool shared = shard_.ranks > 1, normed = post_norm.bytes > 0;
     Linear product{.weight = &weight, .x = input, .x_stride = width, .rows = read.count};
     product.accumulate = !shared && !normed;
     product.y = product.accumulate ? read_x : workspace.block_.as<float>();
@@ -181,7 +195,7 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSp
   ops.push_back(
       Attention{.qkv = workspace.qkv_.as<float>(),
                 .rows = rows,
-                .heads = config_.heads,
+                .heads = shard_.heads,
                 .q_norm = layer.q_norm.as<float>(),
                 .k_norm = layer.k_norm.as<float>(),
                 .norm_eps = config_.norm_eps,
@@ -206,8 +220,8 @@ void Model::add_layer_ops(const Layer& layer, const KvLayer& kv, int rows, RowSp
                        .norm_eps = config_.norm_eps,
                        .activation = config_.activation,
                        .y = workspace.ffn_.as<float>(),
-                       .y_stride = config_.ffn});
-  add_block(*layer.down, workspace.ffn_.as<float>(), config_.ffn, layer.post_ffn_norm);
+                       .y_stride = shard_.ffn});
+  add_block(*layer.down, workspace.ffn_.as<float>(), shard_.ffn, layer.post_ffn_norm);
 }
 
 ForwardOutput Model::forward(const ForwardBatch& batch, KVCache& cache, Workspace& workspace,

@@ -15,6 +15,7 @@
 #include "core/kv_cache.h"
 #include "core/model_source.h"
 #include "core/row_placement.h"
+#include "core/shard.h"
 
 namespace coppice {
 
@@ -77,13 +78,19 @@ class Workspace {
   std::vector<Op> ops_;
 };
 
+/// Which devices of a backend that has several hold a model: drafts are too small to share.
+enum class Devices { all, first };
+
 class Model {
  public:
   /// Packs the tensors; the source may be closed afterwards. `context` bounds the positions (0:
-  /// what the model was trained for).
-  Model(const ModelSource& source, Backend& backend, int context = 0);
+  /// what the model was trained for). Throws Error where the devices cannot share it.
+  Model(const ModelSource& source, Backend& backend, int context = 0,
+        Devices devices = Devices::all);
 
   const ModelConfig& config() const { return config_; }
+  /// Of its heads and inner values, what one device has.
+  const Shard& shard() const { return shard_; }
   int layers() const { return static_cast<int>(layers_.size()); }
   /// Positions a sequence may have.
   int context() const { return context_; }
@@ -119,6 +126,7 @@ class Model {
                      Workspace& workspace) const;
 
   ModelConfig config_;
+  Shard shard_;
   Backend* backend_;
   int context_ = 0;
   std::shared_ptr<const Weight> embedding_;

@@ -39,7 +39,6 @@ struct ModelConfig {
   RotaryStyle rotary = RotaryStyle::adjacent;
   std::vector<float> rotary_bases;  // one table each
   std::vector<LayerKind> layers;
-  int ranks = 1;  // that share the heads and the inner values: core/shard.h
 };
 
 struct LayerTensors {

@@ -106,7 +106,7 @@ std::unique_ptr<Model> load_distilled(const std::filesystem::path& path, const M
                                       Backend& backend) {
   const DraftHead head("draft", path, target);
   const Parts parts(head, target);
-  return std::make_unique<Model>(parts.source(), backend, target.context());
+  return std::make_unique<Model>(parts.source(), backend, target.context(), Devices::first);
 }
 
 }  // namespace coppice

@@ -258,9 +258,7 @@ int run_bench(const BenchConfig& config, const fs::path& out, Existing existing,
               const fs::path& timeline) {
   std::vector<Prompt> prompts = load_prompts(config);
   const fs::path model_path = find_model(config.model.path, config.folder);
-  const auto backend = make_backend({.name = config.bench.backend,
-                                     .threads = config.bench.threads,
-                                     .target = config.bench.target});
+  const auto backend = make_backend(config.bench.machine());
   const LoadedModel target = load_model(model_path, *backend);
   std::optional<LoadedModel> draft;
   const bool drafts =

@@ -48,6 +48,7 @@ struct BenchOptions {
   std::string backend = "cpu";
   std::string target;
   int threads = 0;
+  int ranks = 1;
   bool ignore_eos = false;
   bool raw = false;
   bool record_trees = false;
@@ -78,9 +79,13 @@ struct BenchOptions {
     v("backend", backend, "that runs the models");
     v("target", target, "instruction set of the backend; empty: the best of this machine");
     v("threads", threads, "0: one per core", Range{0, 1024});
+    v("ranks", ranks, kRanksHelp, kRanksRange);
     v("ignore_eos", ignore_eos, "never draw a token that ends the answer");
     v("raw", raw, "take prompts as they are, without the chat template");
     v("record_trees", record_trees, "keep every step's tree in steps.jsonl");
+  }
+  BackendOptions machine() const {
+    return {.name = backend, .threads = threads, .target = target, .ranks = ranks};
   }
 };
 

@@ -7,20 +7,21 @@
 
 namespace coppice {
 
-LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context) {
+LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context,
+                       Devices devices) {
   ModelFile file(path);
   const ModelSource source = file.source();
   LoadedModel loaded;
   loaded.path = path;
   loaded.name = source.config.name;
   loaded.tokenizer = std::make_unique<Tokenizer>(file.vocabulary());
-  loaded.model = std::make_unique<Model>(source, backend, context);
+  loaded.model = std::make_unique<Model>(source, backend, context, devices);
   return loaded;
 }
 
 LoadedModel load_draft(const std::filesystem::path& path, const LoadedModel& target,
                        Backend& backend) {
-  if (!path.empty() && !holds_head(path)) return load_model(path, backend);
+  if (!path.empty() && !holds_head(path)) return load_model(path, backend, 0, Devices::first);
   LoadedModel loaded;
   loaded.path = path.empty() ? shipped_head("draft", *target.model) : path;
   loaded.tokenizer = target.tokenizer;

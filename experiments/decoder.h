@@ -36,9 +36,14 @@ struct LoadedModel {
 inline constexpr std::string_view kModelHelp =
     "GGUF file, Hugging Face folder, or a name that experiments/models.sh fetches";
 
+inline constexpr std::string_view kRanksHelp =
+    "devices of backend cuda that share the model (tensor parallel); draft models are on the first";
+inline constexpr Range kRanksRange{1, 64};
+
 /// `path` is one of the first two. `context` bounds the positions (0: what the model was trained
 /// for). Throws Error.
-LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0);
+LoadedModel load_model(const std::filesystem::path& path, Backend& backend, int context = 0,
+                       Devices devices = Devices::all);
 /// A model that drafts for the target: one like it, or what `coppice train draft` made of it, which
 /// shares the target's tokens and their embedding; empty: the one of the latter kind that comes
 /// with the project. Throws Error.

@@ -47,7 +47,7 @@ class Mean {
 class Target {
  public:
   explicit Target(const BenchConfig& config)
-      : backend_(make_backend({.name = config.bench.backend, .threads = config.bench.threads})),
+      : backend_(make_backend(config.bench.machine())),
         loaded_(load_model(find_model(config.model.path, config.folder), *backend_)) {}
 
   const Tokenizer& tokenizer() const { return *loaded_.tokenizer; }

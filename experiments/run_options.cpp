@@ -19,7 +19,7 @@ std::string read_all(std::istream& in) {
 }  // namespace
 
 std::unique_ptr<Backend> BackendChoice::make() const {
-  return make_backend({.name = backend, .threads = threads, .target = target});
+  return make_backend({.name = backend, .threads = threads, .target = target, .ranks = ranks});
 }
 
 MethodConfig MethodChoice::read(float temperature) const {

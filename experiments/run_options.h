@@ -15,12 +15,14 @@ struct BackendChoice {
   std::string backend = "cpu";
   std::string target;
   int threads = 0;
+  int ranks = 1;
 
   template <class V>
   void visit(V& v) {
-    v("backend", backend, "cpu, or reference (float32, slow, the oracle)");
+    v("backend", backend, "cpu, cuda (NVIDIA GPUs), or reference (float32, slow, the oracle)");
     v("target", target, "instruction set of the backend; empty: the best of this machine");
     v("threads", threads, "0: one per core", Range{0, 1024});
+    v("ranks", ranks, kRanksHelp, kRanksRange);
   }
   std::unique_ptr<Backend> make() const;
 };

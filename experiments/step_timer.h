@@ -20,11 +20,13 @@ namespace coppice {
 /// A backend that hands everything on, and keeps the last list of ops when asked to.
 class OpListener final : public Backend {
  public:
-  explicit OpListener(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit OpListener(std::unique_ptr<Backend> backend)
+      : Backend(backend->ranks()), backend_(std::move(backend)) {}
 
   std::string describe() const override { return backend_->describe(); }
-  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
-    return backend_->pack(parts, stacking);
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking,
+                               Share share) override {
+    return backend_->pack(parts, stacking, share);
   }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
   void run(std::span<const Op> ops) override {

@@ -50,9 +50,7 @@ class Paces {
   }
 
   static void measure(const BenchConfig& config, Timed& timed) {
-    timed.backend = std::make_unique<OpListener>(make_backend({.name = config.bench.backend,
-                                                               .threads = config.bench.threads,
-                                                               .target = config.bench.target}));
+    timed.backend = std::make_unique<OpListener>(make_backend(config.bench.machine()));
     timed.loaded = load_model(find_model(config.model.path, config.folder), *timed.backend);
     const int rows = std::min(kPromptRows, timed.loaded.model->context() / 2);
     StepTimer timer(*timed.loaded.model, *timed.backend, rows, rows);

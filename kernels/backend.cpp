@@ -65,6 +65,10 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
                                          "toolkit, or name it by CUDACXX, and configure anew"
                                        : "");
   }
+  if (options.ranks > 1 && !entry->several_devices) {
+    throw Error("--ranks {}: backend {} runs on one device; add --backend cuda", options.ranks,
+                options.name);
+  }
   const auto targets = entry->targets();
   if (targets.empty()) return entry->make(options);  // which says why there are none
   if (!options.target.empty() &&

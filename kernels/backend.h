@@ -39,6 +39,15 @@ class Weight {
   size_t bytes = 0;  // memory held
 };
 
+/// What each device of a backend that has several holds of a weight. Source: Shoeybi et al. 2019
+/// (Megatron-LM), section 3.
+enum class Share {
+  first,    // the first device all of it, the others nothing
+  copied,   // each all of it
+  rows,     // each its part of every part's rows: of the outputs
+  columns,  // each its part of the columns: y is then a part of a sum over all (AllReduce)
+};
+
 enum class Stacking {
   concatenated,  // outputs of the parts one after the other (Q, K, V in one pass)
   gated,         // exactly two parts of equal shape, gate and up: y = activation(gate x) * (up x)
@@ -65,7 +74,7 @@ struct Linear {
   int rows = 0;
   const float* norm = nullptr;  // (inputs) RMS-norm weight applied to x first; null: none
   float norm_eps = 0.0f;
-  const float* bias = nullptr;  // (outputs); null: none, as for a gated weight
+  const float* bias = nullptr;  // (outputs), of shared rows (ranks, outputs); null: none, as gated
   Activation activation = Activation::none;
   bool accumulate = false;
   float* y = nullptr;  // (rows, outputs), row stride y_stride
@@ -218,8 +227,7 @@ struct Judge {
   int32_t* verdict = nullptr;
 };
 
-/// y = the sum of y over all ranks of a tensor-parallel group, in rank order; added to x where
-/// there is one. A backend alone is a group of one. Source: Shoeybi et al. 2019 (Megatron-LM).
+/// y = the sum of y over all devices of the backend, in their order; added to x where there is one.
 struct AllReduce {
   float* y = nullptr;  // (rows, dim)
   int rows = 0;
@@ -242,11 +250,14 @@ Buffer allocate_host(size_t bytes);
 
 class Backend {
  public:
+  explicit Backend(int ranks = 1) : ranks_(ranks) {}
   virtual ~Backend() = default;
   /// Name, dispatch target and threads, for the manifest: "cpu avx512_vnni, 2 threads".
   virtual std::string describe() const = 0;
-  /// Copies the parts into this backend's layout; the views may be unmapped afterwards.
-  virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) = 0;
+  /// Copies the parts into this backend's layout; the views may be unmapped afterwards. Sizes of
+  /// the Weight are those that one device has.
+  virtual std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking,
+                                       Share share = Share::first) = 0;
   std::unique_ptr<Weight> pack(const TensorView& whole) {
     return pack({&whole, 1}, Stacking::concatenated);
   }
@@ -255,15 +266,23 @@ class Backend {
   /// ends with MoveKv by the next list, an empty one included. Allocates nothing in steady use.
   /// Pointers are best from allocate(); a backend with memory of its own copies what stands
   /// elsewhere, so tables of a step and small results may, weights of norms should not.
+  /// Of several devices the first runs the list, the others what its sums (AllReduce) need of them:
+  /// memory that ops write is each device's own there, what the host writes there is the first's.
   virtual void run(std::span<const Op> ops) = 0;
   /// A Judge in the list costs less than handing its logits to the host.
   virtual bool judges() const { return false; }
+  /// Devices that share the weights packed by rows or columns.
+  int ranks() const { return ranks_; }
+
+ private:
+  int ranks_;
 };
 
 struct BackendOptions {
   std::string name = "cpu";
   int threads = 0;     // 0: one per core this process may run on
   std::string target;  // dispatch target, "" = the best this machine has
+  int ranks = 1;       // devices that share a model
 };
 
 struct BackendEntry {
@@ -271,6 +290,7 @@ struct BackendEntry {
   std::string_view summary;
   std::vector<std::string_view> (*targets)();  // usable on this machine, best first
   std::unique_ptr<Backend> (*make)(const BackendOptions& options);
+  bool several_devices = false;  // takes more ranks than one
 };
 
 /// Every backend of this build, the default first.

@@ -1,17 +1,19 @@
-// Tensor parallel over emulated devices, one a thread: the stub communicator moves the real data
-// between them. All ranks decode the same text, the reference's within tolerance, and a rank's
-// share is the right one.
+// Several emulated devices as one backend: the stub communicators move the real data between them.
+// Text and logits are those of one device's model, methods give the baseline's text, a device that
+// fails ends the step in one line, and what cannot be shared out is refused.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
-#include "core/shard.h"
 #include "kernels/base/error.h"
-#include "kernels/cuda/communicator.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/group.h"
 #include "kernels/cuda/host/runtime.h"
 #include "tests/cuda_decode.h"
 #include "tests/tiny_model.h"
@@ -19,21 +21,26 @@
 namespace coppice {
 namespace {
 
+using cuda::host::fake_device;
+using cuda::host::FakeDevice;
 using test::CudaModel;
+using test::decode;
+using test::Decoding;
 using test::TinyModel;
+using testing::HasSubstr;
 
-/// What the ranks of a group share.
+/// What the devices of a group share.
 struct Meeting {
   explicit Meeting(int ranks) : barrier(ranks), own(static_cast<size_t>(ranks)) {}
   std::barrier<> barrier;
   std::vector<const float*> own;
+  std::atomic<bool> someone_left = false;
 };
 
 class StubCommunicator final : public cuda::Communicator {
  public:
-  StubCommunicator(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int ranks() const override { return static_cast<int>(meeting_.own.size()); }
+  StubCommunicator(std::shared_ptr<Meeting> meeting, int rank, int ranks)
+      : Communicator(rank, ranks), meeting_(std::move(meeting)) {}
   void all_gather(const float* own, float* all, size_t count, cuda::Stream stream) override {
     cuda::host::enqueue(stream, [=, this] {
       meet(own, [&](size_t rank, const float* part) {
@@ -48,93 +55,209 @@ class StubCommunicator final : public cuda::Communicator {
         for (size_t i = 0; i < count; ++i) sum[i] += part[i];
       });
       std::memcpy(own, sum.data(), count * sizeof(float));
-      meeting_.barrier.arrive_and_wait();
+      arrive();
     });
+  }
+  void wait(cuda::Stream stream) override {
+    cuda::check(cudaStreamSynchronize(stream), "running a step");
+  }
+  void leave() override {
+    if (std::exchange(left_, true)) return;
+    meeting_->someone_left = true;
+    meeting_->barrier.arrive_and_drop();
   }
 
  private:
+  void arrive() {
+    meeting_->barrier.arrive_and_wait();
+    if (meeting_->someone_left) throw Failure("another device has failed");
+  }
   template <class Take>
   void meet(const float* own, const Take& take) {
-    meeting_.own[static_cast<size_t>(rank_)] = own;
-    meeting_.barrier.arrive_and_wait();
-    for (size_t rank = 0; rank < meeting_.own.size(); ++rank) take(rank, meeting_.own[rank]);
-    meeting_.barrier.arrive_and_wait();
+    meeting_->own[static_cast<size_t>(rank())] = own;
+    arrive();
+    for (size_t rank = 0; rank < meeting_->own.size(); ++rank) take(rank, meeting_->own[rank]);
+    arrive();
   }
 
-  Meeting& meeting_;
-  int rank_;
+  std::shared_ptr<Meeting> meeting_;
+  bool left_ = false;
 };
 
-struct RankResult {
-  std::vector<float> logits, by_seven;
-  std::vector<std::vector<int32_t>> baseline, drafted;
-  std::string name;
-  std::string error;
-};
-
-std::vector<RankResult> run_group(const ModelSource& whole, const Tokenizer& tokenizer, int ranks,
-                                  const std::string& target, std::span<const int32_t> text) {
-  Meeting meeting(ranks);
-  std::vector<RankResult> results(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      RankResult& result = results[static_cast<size_t>(rank)];
-      try {
-        const auto backend = cuda::make_parallel_cuda(
-            {.target = target}, std::make_unique<StubCommunicator>(meeting, rank));
-        const Shard shard(whole, rank, ranks);
-        const CudaModel model(shard.source(), *backend, tokenizer);
-        result.name = backend->describe();
-        result.logits = test::logits_of(model, text, 40);
-        result.by_seven = test::logits_of(model, text, 7);
-        result.baseline = test::decode(model, {.rule = "coupled", .temperature = 1.0f});
-        result.drafted = test::decode(
-            model, {.method = "prompt_lookup", .rule = "coupled", .temperature = 1.0f});
-      } catch (const std::exception& error) {
-        result.error = error.what();
-        meeting.barrier.arrive_and_drop();
-      }
-    });
+class CudaParallel : public testing::Test {
+ protected:
+  CudaParallel() { fake_device(0).devices = 4; }
+  ~CudaParallel() override {
+    for (int i = 0; i < 4; ++i) fake_device(i) = FakeDevice();
+    std::filesystem::remove(store_);
   }
-  for (std::thread& thread : threads) thread.join();
-  return results;
-}
 
-TEST(CudaParallel, RanksAgreeBitForBitAndWithTheReference) {
-  for (const bool gemma : {false, true}) {
-    const TinyModel tiny({.layers = 2, .ffn = 128, .gemma_like = gemma, .sharpness = 4.0f});
-    const Tokenizer tokenizer = tiny.tokenizer();
+  static std::unique_ptr<Backend> make_group(int ranks, bool exact = true) {
+    const auto meeting = std::make_shared<Meeting>(ranks);
+    cuda::Communicators group;
+    for (int rank = 0; rank < ranks; ++rank) {
+      group.push_back(std::make_unique<StubCommunicator>(meeting, rank, ranks));
+    }
+    return cuda::make_group(exact, std::move(group));
+  }
+
+  static std::string message_of(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return error.what();
+    }
+    return "no error";
+  }
+
+  static std::vector<int32_t> some_text() {
     std::vector<int32_t> text;
     for (int i = 0; i < 24; ++i) text.push_back((i * i + 5 * i) % 57);
+    return text;
+  }
+
+  const std::filesystem::path store_ = std::filesystem::path(testing::TempDir()) /
+                                       ("cuda_parallel-" + std::to_string(::getpid()) + ".store");
+};
+
+TEST_F(CudaParallel, LogitsAreTheReferencesAndDoNotDependOnTheRows) {
+  struct Case {
+    test::TinyShape shape;
+    int ranks;
+  };
+  for (const Case& each :
+       {Case{{.layers = 2, .ffn = 128, .gemma_like = true, .sharpness = 4.0f}, 2},
+        Case{{.layers = 2, .ffn = 128, .kv_heads = 4, .biases = true, .sharpness = 4.0f}, 4}}) {
+    const TinyModel tiny(each.shape);
+    const Tokenizer tokenizer = tiny.tokenizer();
+    const std::vector<int32_t> text = some_text();
     const auto reference = make_backend({.name = "reference", .threads = 1});
     const CudaModel oracle(tiny.source(), *reference, tokenizer);
     const std::vector<float> expected = test::logits_of(oracle, text, 24);
-    for (const std::string target : {"exact", "fast"}) {
-      const auto ranks = run_group(tiny.source(), tokenizer, 2, target, text);
-      for (const RankResult& rank : ranks) {
-        ASSERT_EQ(rank.error, "");
-        EXPECT_EQ(rank.logits, ranks[0].logits);
-        EXPECT_EQ(rank.by_seven, rank.logits);  // the stub adds in rank order in both modes
-        EXPECT_EQ(rank.drafted, rank.baseline);
-        EXPECT_EQ(rank.baseline, ranks[0].baseline);
-        double worst = 0.0;
-        for (size_t i = 0; i < expected.size(); ++i) {
-          worst = std::max(worst, std::abs(double{expected[i]} - rank.logits[i]));
-        }
-        EXPECT_LT(worst, 0.02);
+    for (const bool exact : {true, false}) {
+      const auto group = make_group(each.ranks, exact);
+      EXPECT_THAT(group->describe(), HasSubstr(fmt::format(", {} devices", each.ranks)));
+      const CudaModel model(tiny.source(), *group, tokenizer);
+      const std::vector<float> logits = test::logits_of(model, text, 40);
+      EXPECT_EQ(test::logits_of(model, text, 7), logits);  // the stub adds in order in both modes
+      double worst = 0.0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        worst = std::max(worst, std::abs(double{expected[i]} - logits[i]));
       }
-      EXPECT_NE(ranks[1].name.find("rank 1 of 2"), std::string::npos) << ranks[1].name;
+      EXPECT_LT(worst, 0.02);
     }
   }
 }
 
-TEST(CudaParallel, SharesThatAreNotEvenAreRefused) {
-  const TinyModel tiny({});
-  EXPECT_THROW(Shard(tiny.source(), 0, 3), Error);
+TEST_F(CudaParallel, EveryMethodGivesTheBaselinesText) {
+  const TinyModel tiny({.layers = 2, .ffn = 128, .type = DType::q8_0, .sharpness = 4.0f});
+  const TinyModel other({.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3});
+  const Tokenizer tokenizer = tiny.tokenizer();
+  const auto group = make_group(2);
+  const CudaModel target(tiny.source(), *group, tokenizer);
+  const Model draft(other.source(), *group, 0, Devices::first);
+  Decoding how{.rule = "coupled", .temperature = 1.0f, .tokens = 5, .prompt = 7};
+  how.draft = &draft;
+  const auto expected = decode(target, how);
+  for (const MethodEntry& method : methods()) {
+    how.method = method.name;
+    const OptionMap options = test::options_for(how.method, target, store_);
+    EXPECT_EQ(decode(target, how, options), expected) << method.name;
+  }
+  // The sums of one device may round otherwise; a clear choice stays.
+  const auto alone = emulated_cuda_entry().make({.target = "exact"});
+  const CudaModel single(tiny.source(), *alone, tokenizer);
+  how = {.tokens = 5, .prompt = 7};
+  EXPECT_EQ(decode(single, how), decode(target, how));
+}
+
+// NCCL wants a sum in a graph on every device or on none; drafts and what is behind the last sum
+// are the first device's alone.
+TEST_F(CudaParallel, DevicesMakeGraphsAlikeAndTheFirstAloneDoesTheRest) {
+  const TinyModel tiny({.layers = 2, .ffn = 128, .type = DType::q8_0, .sharpness = 4.0f});
+  const TinyModel other({.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3});
+  const Tokenizer tokenizer = tiny.tokenizer();
+  const auto group = make_group(2);
+  const CudaModel target(tiny.source(), *group, tokenizer);
+  const size_t before = fake_device(1).used;
+  const Model draft(other.source(), *group, 0, Devices::first);
+  EXPECT_EQ(fake_device(1).used, before);
+  decode(target, {.method = "draft_model", .tokens = 12, .draft = &draft});
+  EXPECT_GT(fake_device(0).graph_launches, 5);
+  EXPECT_EQ(fake_device(1).graph_launches, fake_device(0).graph_launches);
+  EXPECT_LT(fake_device(1).launches, fake_device(0).launches);
+  EXPECT_EQ(fake_device(1).copied_to_host, 0u);
+}
+
+TEST_F(CudaParallel, WhicheverCallFailsOnWhicheverDeviceTheStepEndsInOneLine) {
+  const TinyModel tiny({.layers = 1, .ffn = 128, .type = DType::q8_0});
+  const Tokenizer tokenizer = tiny.tokenizer();
+  const std::vector<int32_t> text = {3, 1, 4, 1};
+  const auto all = [&] {
+    const auto group = make_group(2);
+    const CudaModel model(tiny.source(), *group, tokenizer);
+    test::logits_of(model, text, 1);                                // launches, captures, graphs
+    return std::array{fake_device(0).calls, fake_device(1).calls};  // without the destructors'
+  };
+  const auto calls = all();
+  for (const int at : {0, 1}) {
+    EXPECT_GT(calls[static_cast<size_t>(at)], 20);
+    for (int call = 1; call <= calls[static_cast<size_t>(at)]; ++call) {
+      for (int i = 0; i < 2; ++i) fake_device(i) = FakeDevice();
+      fake_device(0).devices = 2;
+      fake_device(at).fail_at = call;
+      int reached = 0;
+      const std::string message = message_of([&] { reached = all()[static_cast<size_t>(at)]; });
+      if (reached > 0) {
+        EXPECT_LT(reached, call);  // where the host's tables lie decides what is captured
+      } else {
+        EXPECT_THAT(message, HasSubstr(at == 0 ? "cuda: " : "device 1: cuda: ")) << call;
+      }
+      EXPECT_EQ(fake_device(0).used + fake_device(1).used, 0u) << call;
+    }
+  }
+}
+
+TEST_F(CudaParallel, OutOfMemoryNamesTheDevice) {
+  const TinyModel tiny({.layers = 1, .ffn = 128, .kv_heads = 4});
+  const Tokenizer tokenizer = tiny.tokenizer();
+  size_t of_weights = 0;
+  const auto all = [&] {
+    const auto group = make_group(4);
+    const CudaModel model(tiny.source(), *group, tokenizer);
+    of_weights = fake_device(2).used;
+    test::logits_of(model, some_text(), 24);
+  };
+  EXPECT_EQ(message_of(all), "no error");
+  fake_device(2).memory = of_weights - 1;
+  EXPECT_THAT(message_of(all), HasSubstr("device 2: cuda: no room for"));
+  fake_device(2).memory = of_weights + 1024;
+  EXPECT_THAT(message_of(all), HasSubstr("device 2: cuda: no room for"));
+}
+
+TEST_F(CudaParallel, SharesThatAreNotEvenAreRefusedWithThoseThatAre) {
+  const auto group = make_group(2);
+  const TinyModel odd({.ffn = 96, .heads = 9, .kv_heads = 3});
+  EXPECT_EQ(message_of([&] { Model(odd.source(), *group); }),
+            "tiny: 9 heads, 3 KV heads and 96 inner values, in blocks of 1, cannot be shared by 2 "
+            "devices; give --ranks 1 or 3");
   const TinyModel blocks({.ffn = 96, .type = DType::q8_0});  // 48 columns: a block and a half
-  EXPECT_THROW(Shard(blocks.source(), 0, 2), Error);
-  EXPECT_THROW(cuda::nccl_communicator({}), Error);  // no NCCL in emulation
+  EXPECT_THAT(message_of([&] { Model(blocks.source(), *group); }), HasSubstr("give --ranks 1"));
+}
+
+TEST_F(CudaParallel, GroupsThatCannotBeAreRefusedInOneLine) {
+  const auto make = [](int ranks) {
+    emulated_cuda_entry().make({.target = "exact", .ranks = ranks});
+  };
+  EXPECT_EQ(message_of([&] { make(6); }),
+            "backend cuda_emulated: --ranks 6 of 4 devices; give --ranks 4");
+  EXPECT_EQ(message_of([&] { make(2); }),
+            "--ranks 2: this build has no NCCL; install it, then configure anew");
+  for (const std::string name : {"cpu", "reference"}) {
+    EXPECT_EQ(message_of([&] { make_backend({.name = name, .ranks = 2}); }),
+              fmt::format("--ranks 2: backend {} runs on one device; add --backend cuda", name));
+  }
 }
 
 }  // namespace

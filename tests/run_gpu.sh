@@ -46,7 +46,7 @@ fi
 say "Building for sm_$capability"
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON \
   -DCMAKE_CUDA_ARCHITECTURES="$capability-real" --log-level=NOTICE > /dev/null
-targets=(coppice kernel_test attention_test row_invariance_test backend_test)
+targets=(coppice make_tiny_model kernel_test attention_test row_invariance_test backend_test)
 cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" > "$build/log" 2>&1 ||
   { tail -n 40 "$build/log"; exit 1; }
 coppice=$build/coppice
@@ -68,6 +68,16 @@ for backend in reference cpu cuda; do
   within 10 "$coppice" generate --model "$model" --backend "$backend" --max-new-tokens 32 \
     --prompt "Why is the sky blue?" > "$out/$backend.txt"
 done
+
+if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ] && [ "$(left)" -ge 40 ]; then
+  say "Sharing a model between two devices"
+  "$build/tests/make_tiny_model" "$build/tiny.gguf"
+  for method in autoregressive jacobi; do
+    timeout --foreground 20 "$coppice" generate --model "$build/tiny.gguf" --backend cuda --ranks 2 \
+      --raw --method "$method" --prompt "hello" --max-new-tokens 32 > "$build/$method.txt"
+  done
+  cmp "$build/autoregressive.txt" "$build/jacobi.txt"
+fi
 
 say "Measuring"
 within 60 "$coppice" roofline --backend cuda --target exact --model "$model" --rounds 3 --json \

@@ -66,7 +66,8 @@ class CpuBackend : public Backend {
                        pool_.size() == 1 ? "" : "s");
   }
 
-  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking,
+                               Share) override {
     return std::make_unique<PackedWeight>(parts, stacking, panel_memory_,
                                           [&](int count, const std::function<void(int)>& body) {
                                             pool_.run([&](int) noexcept {

@@ -47,7 +47,7 @@ struct Staging::Collector : MemoryVisitor<Staging::Collector> {
   template <class T, class Count>
   void memory(T* pointer, const Count& count, bool written) {
     const auto* begin = reinterpret_cast<const std::byte*>(pointer);
-    if (pointer == nullptr || staging.is_shared(begin)) return;
+    if (pointer == nullptr || staging.shared_->find(begin) != nullptr) return;
     const size_t bytes = count() * sizeof(T);
     if (bytes > 0) staging.regions_.push_back({begin, begin + bytes, written, 0});
   }
@@ -60,7 +60,7 @@ struct Staging::Patcher : MemoryVisitor<Staging::Patcher> {
   template <class T, class Count>
   void memory(T*& pointer, const Count&, bool) {
     const auto* host = reinterpret_cast<const std::byte*>(pointer);
-    if (pointer == nullptr || staging.is_shared(host)) return;
+    if (pointer == nullptr || staging.shared_->find(host) != nullptr) return;
     // Null where nothing is touched: a stray address would make every list a new one.
     pointer = reinterpret_cast<T*>(staging.device_address(host));
   }
@@ -76,14 +76,6 @@ std::byte* Staging::device_address(const std::byte* host) const {
 
 const Judge* Staging::resident(const Judge& op) const {
   return reinterpret_cast<const Judge*>(device_address(reinterpret_cast<const std::byte*>(&op)));
-}
-
-bool Staging::is_shared(const std::byte* begin) const {
-  const auto address = reinterpret_cast<uintptr_t>(begin);
-  auto after = shared_->upper_bound(address);
-  if (after == shared_->begin()) return false;
-  --after;
-  return address < after->first + after->second;
 }
 
 /// One region for operands that overlap: what one op writes, another may read.
@@ -125,6 +117,7 @@ void Staging::place(std::span<Op> ops) {
   end_ = offset;
   if (offset > device_.bytes()) {
     const size_t bytes = std::bit_ceil(offset);
+    shared_->note_change();
     device_ = DeviceBlock();
     device_ = DeviceBlock(bytes, "a step's tables");
     host_ = PinnedBlock(bytes);

@@ -6,18 +6,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/shared_memory.h"
 
 namespace coppice::cuda {
 inline namespace COPPICE_CUDA_BUILD {
-
-/// Memory that host and device both reach, by its first address: what allocate() gave out.
-using SharedMemory = std::map<uintptr_t, size_t>;
 
 /// Host memory that the device can copy from and to without another copy.
 class PinnedBlock {
@@ -35,7 +32,7 @@ class PinnedBlock {
 
 class Staging {
  public:
-  explicit Staging(std::shared_ptr<const SharedMemory> shared) : shared_(std::move(shared)) {}
+  explicit Staging(std::shared_ptr<SharedMemory> shared) : shared_(std::move(shared)) {}
 
   /// Finds the host memory that the ops touch and puts device addresses in its place. Nothing of an
   /// earlier list may be under way. The ops stay where they are until the upload.
@@ -60,10 +57,9 @@ class Staging {
   struct Patcher;
 
   void join();
-  bool is_shared(const std::byte* begin) const;
   std::byte* device_address(const std::byte* host) const;
 
-  std::shared_ptr<const SharedMemory> shared_;
+  std::shared_ptr<SharedMemory> shared_;
   std::vector<Region> regions_;
   size_t written_ = 0, end_ = 0;  // offsets: regions that ops write come last
   PinnedBlock host_;

@@ -42,7 +42,8 @@ class ReferenceBackend : public Backend {
     return fmt::format("reference {}, {} thread{}", target_.name, threads, threads == 1 ? "" : "s");
   }
 
-  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking,
+                               Share) override {
     return reference::pack(parts, stacking, workspace_);
   }
 

@@ -23,11 +23,13 @@ constexpr int kMostContext = 4096;
 /// A backend that, when asked to, runs the ops one by one and adds up the time of each kind.
 class TimedBackend : public Backend {
  public:
-  explicit TimedBackend(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit TimedBackend(std::unique_ptr<Backend> backend)
+      : Backend(backend->ranks()), backend_(std::move(backend)) {}
 
   std::string describe() const override { return backend_->describe(); }
-  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking) override {
-    return backend_->pack(parts, stacking);
+  std::unique_ptr<Weight> pack(std::span<const TensorView> parts, Stacking stacking,
+                               Share share) override {
+    return backend_->pack(parts, stacking, share);
   }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
   void run(std::span<const Op> ops) override {

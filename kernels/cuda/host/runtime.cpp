@@ -2,9 +2,11 @@
 #include "kernels/cuda/host/runtime.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -47,12 +49,18 @@ struct CUgraphExec_st {
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr size_t kMostDevices = 8;
 constexpr unsigned char kPoison = 0xff;  // NaN as f16, f32 and bf16, no token as an id
 
-std::unordered_map<void*, size_t>& allocations() {
-  thread_local std::unordered_map<void*, size_t> sizes;
-  return sizes;
-}
+thread_local int chosen_device = 0;
+
+/// Of all devices. Memory may be freed by another thread than the one that took it.
+struct Allocation {
+  size_t bytes;
+  int device;
+};
+std::mutex allocations_mutex;
+std::unordered_map<void*, Allocation> allocations;  // guarded by it, as is what devices have used
 
 /// Counts a call, and says whether this one fails.
 cudaError_t counted() {
@@ -63,6 +71,7 @@ cudaError_t counted() {
 cudaError_t allocate(void** pointer, size_t bytes, bool on_device, unsigned char fill) {
   if (const cudaError_t status = counted(); status != cudaSuccess) return status;
   auto& device = fake_device();
+  const std::lock_guard lock(allocations_mutex);
   if (on_device && (bytes > device.memory || device.used > device.memory - bytes)) {
     return cudaErrorMemoryAllocation;
   }
@@ -71,7 +80,7 @@ cudaError_t allocate(void** pointer, size_t bytes, bool on_device, unsigned char
   std::memset(*pointer, fill, bytes);
   if (on_device) {
     device.used += bytes;
-    allocations()[*pointer] = bytes;
+    allocations[*pointer] = {bytes, chosen_device};
   }
   return cudaSuccess;
 }
@@ -120,9 +129,12 @@ bool has_loose_ends(const Capture& capture, const std::vector<size_t>& end) {
 
 namespace coppice::cuda::host {
 
+FakeDevice& fake_device(int index) {
+  static std::array<FakeDevice, kMostDevices> devices;
+  return devices.at(static_cast<size_t>(index));
+}
 FakeDevice& fake_device() {
-  thread_local FakeDevice device;
-  return device;
+  return fake_device(chosen_device);
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> kernel) {
@@ -165,16 +177,18 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return counted();
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = fake_device().devices;
+  *count = fake_device(0).devices;
   if (*count == 0) return cudaErrorNoDevice;
   return counted();
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = chosen_device;
   return counted();
 }
 cudaError_t cudaSetDevice(int device) {
-  return device < fake_device().devices ? counted() : cudaErrorInvalidDevice;
+  if (device >= fake_device(0).devices) return cudaErrorInvalidDevice;
+  chosen_device = device;
+  return counted();
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {
@@ -193,14 +207,18 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
   return allocate(pointer, bytes, true, kPoison);
 }
+cudaError_t cudaMemAdvise(const void*, size_t, cudaMemoryAdvise, cudaMemLocation) {
+  return counted();
+}
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   return allocate(pointer, bytes, false, kPoison);
 }
 cudaError_t cudaFree(void* pointer) {
-  const auto found = allocations().find(pointer);
-  if (found != allocations().end()) {
-    fake_device().used -= found->second;
-    allocations().erase(found);
+  const std::lock_guard lock(allocations_mutex);
+  const auto found = allocations.find(pointer);
+  if (found != allocations.end()) {
+    fake_device(found->second.device).used -= found->second.bytes;
+    allocations.erase(found);
   }
   std::free(pointer);
   return cudaSuccess;

@@ -1,5 +1,5 @@
-// A fake of the CUDA runtime API, as much of it as this backend calls: one device whose memory is
-// the host's, streams that run at once, captured graphs that replay: their branches in a random
+// A fake of the CUDA runtime API, as much of it as this backend calls: devices whose memory is the
+// host's, streams that run at once, captured graphs that replay: their branches in a random
 // order, so that work which no event orders shows. Its properties can be set, and any call made to
 // fail, so that tests reach what a machine with a GPU shows too late.
 //
@@ -32,6 +32,11 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToHost = 2,
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4,
+};
+#define CUDART_VERSION 13000
+enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1 };
+struct cudaMemLocation {
+  int type, id;
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
@@ -67,6 +72,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** pointer, size_t bytes);
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned flags);
+cudaError_t cudaMemAdvise(const void* pointer, size_t bytes, cudaMemoryAdvise advice,
+                          cudaMemLocation location);
 cudaError_t cudaMallocHost(void** pointer, size_t bytes);
 cudaError_t cudaFree(void* pointer);
 cudaError_t cudaFreeHost(void* pointer);
@@ -89,10 +96,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 namespace coppice::cuda::host {
 
-/// A thread's own device, its faults and what was asked of it.
+/// A device, its faults and what was asked of it.
 struct FakeDevice {
   int driver_version = 13000, runtime_version = 13000;
-  int devices = 1;
+  int devices = 1;  // of the first one: how many there are
   int major = 9, minor = 0;
   size_t memory = size_t{64} << 30;  // cudaMalloc and cudaMallocManaged together
   int calls = 0;                     // so far, of those that can fail
@@ -105,6 +112,8 @@ struct FakeDevice {
   int waits = 0;              // cudaStreamSynchronize
   size_t copied_to_host = 0;  // bytes, by cudaMemcpyAsync with that kind
 };
+FakeDevice& fake_device(int index);  // 0..7
+/// The one that this thread has chosen by cudaSetDevice, else the first.
 FakeDevice& fake_device();
 
 /// What every launch of a kernel goes through: `kernel`, with its arguments by value, runs at once
