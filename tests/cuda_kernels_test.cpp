@@ -62,6 +62,21 @@ TEST(CudaKernels, ProductsDoNotDependOnTheNumberOfRows) {
   }
 }
 
+TEST(CudaKernels, EveryNumberOfRowsThatATreeHas) {
+  const auto backend = make_emulated();
+  Rng rng(80);
+  const Tensor tensor(DType::q4_1, 20, 64, rng);
+  const auto weight = backend->pack({&tensor.view, 1}, Stacking::concatenated);
+  const auto x = activation_rows(64, 64, rng);
+  Linear op{.weight = weight.get(), .x = x.data(), .x_stride = 64, .rows = 64};
+  const auto expected = oracle::linear(op, {&tensor.view, 1}, false, kPrecision);
+  for (int rows = 1; rows <= 64; ++rows) {
+    SCOPED_TRACE(rows);
+    const auto y = product(*backend, *weight, x, 0, rows);
+    expect_within(std::span(expected).first(y.size()), y.data());
+  }
+}
+
 // `fast` rounds weights and rows to bf16 for many rows, and is `exact` for few.
 TEST(CudaKernels, FastModeIsNearForManyRows) {
   const auto exact = make_emulated();
