@@ -16,6 +16,7 @@
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/host/runtime.h"
 #include "tests/cuda_decode.h"
+#include "tests/scratch.h"
 #include "tests/tiny_model.h"
 
 namespace coppice {
@@ -26,6 +27,7 @@ using cuda::host::FakeDevice;
 using test::CudaModel;
 using test::decode;
 using test::Decoding;
+using test::error_line_of;
 using test::TinyModel;
 using testing::HasSubstr;
 
@@ -99,16 +101,6 @@ class CudaParallel : public testing::Test {
       group.push_back(std::make_unique<StubCommunicator>(meeting, rank, ranks));
     }
     return cuda::make_group(exact, std::move(group));
-  }
-
-  static std::string message_of(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const std::runtime_error& error) {
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return error.what();
-    }
-    return "no error";
   }
 
   static std::vector<int32_t> some_text() {
@@ -208,7 +200,7 @@ TEST_F(CudaParallel, WhicheverCallFailsOnWhicheverDeviceTheStepEndsInOneLine) {
       fake_device(0).devices = 2;
       fake_device(at).fail_at = call;
       int reached = 0;
-      const std::string message = message_of([&] { reached = all()[static_cast<size_t>(at)]; });
+      const std::string message = error_line_of([&] { reached = all()[static_cast<size_t>(at)]; });
       if (reached > 0) {
         EXPECT_LT(reached, call);  // where the host's tables lie decides what is captured
       } else {
@@ -229,33 +221,33 @@ TEST_F(CudaParallel, OutOfMemoryNamesTheDevice) {
     of_weights = fake_device(2).used;
     test::logits_of(model, some_text(), 24);
   };
-  EXPECT_EQ(message_of(all), "no error");
+  EXPECT_EQ(error_line_of(all), "no error");
   fake_device(2).memory = of_weights - 1;
-  EXPECT_THAT(message_of(all), HasSubstr("device 2: cuda: no room for"));
+  EXPECT_THAT(error_line_of(all), HasSubstr("device 2: cuda: no room for"));
   fake_device(2).memory = of_weights + 1024;
-  EXPECT_THAT(message_of(all), HasSubstr("device 2: cuda: no room for"));
+  EXPECT_THAT(error_line_of(all), HasSubstr("device 2: cuda: no room for"));
 }
 
 TEST_F(CudaParallel, SharesThatAreNotEvenAreRefusedWithThoseThatAre) {
   const auto group = make_group(2);
   const TinyModel odd({.ffn = 96, .heads = 9, .kv_heads = 3});
-  EXPECT_EQ(message_of([&] { Model(odd.source(), *group); }),
+  EXPECT_EQ(error_line_of([&] { Model(odd.source(), *group); }),
             "tiny: 9 heads, 3 KV heads and 96 inner values, in blocks of 1, cannot be shared by 2 "
             "devices; give --ranks 1 or 3");
   const TinyModel blocks({.ffn = 96, .type = DType::q8_0});  // 48 columns: a block and a half
-  EXPECT_THAT(message_of([&] { Model(blocks.source(), *group); }), HasSubstr("give --ranks 1"));
+  EXPECT_THAT(error_line_of([&] { Model(blocks.source(), *group); }), HasSubstr("give --ranks 1"));
 }
 
 TEST_F(CudaParallel, GroupsThatCannotBeAreRefusedInOneLine) {
   const auto make = [](int ranks) {
     emulated_cuda_entry().make({.target = "exact", .ranks = ranks});
   };
-  EXPECT_EQ(message_of([&] { make(6); }),
+  EXPECT_EQ(error_line_of([&] { make(6); }),
             "backend cuda_emulated: --ranks 6 of 4 devices; give --ranks 4");
-  EXPECT_EQ(message_of([&] { make(2); }),
+  EXPECT_EQ(error_line_of([&] { make(2); }),
             "--ranks 2: this build has no NCCL; install it, then configure anew");
   for (const std::string name : {"cpu", "reference"}) {
-    EXPECT_EQ(message_of([&] { make_backend({.name = name, .ranks = 2}); }),
+    EXPECT_EQ(error_line_of([&] { make_backend({.name = name, .ranks = 2}); }),
               fmt::format("--ranks 2: backend {} runs on one device; add --backend cuda", name));
   }
 }

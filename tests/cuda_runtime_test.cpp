@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/host/runtime.h"
 #include "kernels/cuda/launch.cuh"
+#include "tests/scratch.h"
 #include "tests/tiny_model.h"
 
 namespace coppice {
@@ -19,22 +20,13 @@ namespace {
 
 using cuda::host::fake_device;
 using cuda::host::FakeDevice;
+using test::error_line_of;
 using testing::HasSubstr;
 
 class CudaRuntime : public testing::Test {
  protected:
   ~CudaRuntime() override { fake_device() = FakeDevice(); }
   static std::unique_ptr<Backend> make() { return emulated_cuda_entry().make({.target = "exact"}); }
-
-  static std::string message_of(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const std::runtime_error& error) {
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return error.what();
-    }
-    return "no error";
-  }
 
   /// x += y by two ops over host memory that overlap: the second reads what the first wrote.
   struct Lists {
@@ -51,16 +43,17 @@ class CudaRuntime : public testing::Test {
 
 TEST_F(CudaRuntime, OneLineSaysWhyThereIsNoDevice) {
   fake_device().driver_version = 0;
-  EXPECT_THAT(message_of(make), HasSubstr("no NVIDIA driver is installed"));
+  EXPECT_THAT(error_line_of(make), HasSubstr("no NVIDIA driver is installed"));
   EXPECT_TRUE(emulated_cuda_entry().targets().empty());
   fake_device().driver_version = 11080;
-  EXPECT_THAT(message_of(make), HasSubstr("the driver knows CUDA 11.8, this build needs 13.0"));
+  EXPECT_THAT(error_line_of(make), HasSubstr("the driver knows CUDA 11.8, this build needs 13.0"));
   fake_device() = FakeDevice();
   fake_device().devices = 0;
-  EXPECT_THAT(message_of(make), HasSubstr("the driver finds no device"));
+  EXPECT_THAT(error_line_of(make), HasSubstr("the driver finds no device"));
   fake_device() = FakeDevice();
   fake_device().major = 7, fake_device().minor = 5;
-  EXPECT_THAT(message_of(make), HasSubstr("has compute capability 7.5; this needs 8.0 or later"));
+  EXPECT_THAT(error_line_of(make),
+              HasSubstr("has compute capability 7.5; this needs 8.0 or later"));
   fake_device() = FakeDevice();
   EXPECT_EQ(emulated_cuda_entry().targets().size(), 2u);
   EXPECT_THAT(make()->describe(), HasSubstr("exact, emulated on the host (sm_90), CUDA 13.0"));
@@ -69,10 +62,11 @@ TEST_F(CudaRuntime, OneLineSaysWhyThereIsNoDevice) {
 TEST_F(CudaRuntime, OutOfMemoryNamesWhatHadNoRoom) {
   const auto backend = make();
   fake_device().memory = 4096;
-  EXPECT_THAT(message_of([&] { backend->allocate(1 << 20); }),
+  EXPECT_THAT(error_line_of([&] { backend->allocate(1 << 20); }),
               HasSubstr("no room for 1.0 MB of activations and cache"));
   const test::TinyModel tiny({.layers = 1});
-  EXPECT_THAT(message_of([&] { Model model(tiny.source(), *backend); }), HasSubstr("no room for"));
+  EXPECT_THAT(error_line_of([&] { Model model(tiny.source(), *backend); }),
+              HasSubstr("no room for"));
   EXPECT_EQ(fake_device().used, 0u);  // what was taken before is given back
 }
 

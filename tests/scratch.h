@@ -5,6 +5,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <exception>
@@ -43,6 +44,14 @@ std::string error_of(Call&& call) {
     return error.what();
   }
   return "no error";
+}
+
+/// The same, which must be one line.
+template <class Call>
+std::string error_line_of(Call&& call) {
+  const std::string line = error_of(call);
+  EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+  return line;
 }
 
 }  // namespace coppice::test
