@@ -41,12 +41,23 @@ void require_models(const MethodParts& parts) {
   throw Error("the method needs the model; only methods that see token ids alone can be replayed");
 }
 
+/// Entries that are not what they would be anyway: a manifest writes every default out.
+template <class Options>
+OptionMap but_defaults(OptionMap options) {
+  for (const OptionEntry& usual : dump_options(Options())) {
+    std::erase_if(options, [&](const OptionEntry& given) {
+      return given.key == usual.key && given.value == usual.value;
+    });
+  }
+  return options;
+}
+
 template <class Options, class Made>
 std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const MethodParts& parts) {
   require_models(parts);
   const auto read = read_options<Options>(options, "method");
   if constexpr (requires { check_shape_options(options, read); }) {
-    check_shape_options(options, read);
+    check_shape_options(but_defaults<Options>(options), read);
   }
   return std::make_unique<Made>(read, parts);
 }
@@ -55,7 +66,7 @@ template <const char* kKind>
 std::unique_ptr<Drafter> make_eagle(const OptionMap& options, const MethodParts& parts) {
   require_models(parts);
   const auto read = read_options<EagleOptions>(options, kKind);
-  check_shape_options(options, read.tree);
+  check_shape_options(but_defaults<EagleOptions>(options), read.tree);
   return std::make_unique<Eagle>(kKind, read, parts);
 }
 constexpr char kEagle[] = "eagle", kEagle3[] = "eagle3";

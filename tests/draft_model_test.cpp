@@ -151,6 +151,7 @@ TEST_F(DraftModelTest, AnOptionOfAnotherShapeIsRefused) {
     return "none";
   };
   EXPECT_EQ(refusal({option("draft_length", int64_t{3})}), "none");
+  EXPECT_EQ(refusal({option("top_k", int64_t{10})}), "none");  // the default, as manifests have it
   EXPECT_THAT(refusal({option("top_k", int64_t{3})}),
               testing::HasSubstr("'top_k' has no effect with shape 'chain', only with dynamic"));
   EXPECT_THAT(
