@@ -168,7 +168,6 @@ void Sampler::rank(std::span<const float> logits, TokenContext context, int coun
   COPPICE_CHECK(count > 0);
   const std::span<const float> row = scores(logits, context);
   const bool greedy = params_.temperature == 0.0f;
-  const float max = row[static_cast<size_t>(checked_argmax(row))];
   const double inverse_temperature = greedy ? 1.0 : inverse_temperature_;
   uint64_t total = 0;
   size_t left = row.size();
@@ -176,6 +175,7 @@ void Sampler::rank(std::span<const float> logits, TokenContext context, int coun
     total = select(row);
     left = kept_.size();
   } else {
+    const float max = row[static_cast<size_t>(checked_argmax(row))];
     total = cpu::softmax_weights(row, max, inverse_temperature, nullptr);
   }
   // Whatever the filters keep are the largest logits.
@@ -184,11 +184,11 @@ void Sampler::rank(std::span<const float> logits, TokenContext context, int coun
   std::vector<float> values(wanted);
   cpu::top_k(row, static_cast<int>(wanted), ids.data(), values.data());
   ranked.clear();
-  for (const int32_t token : ids) {
-    const double weight = softmax_weight(row[static_cast<size_t>(token)], max, inverse_temperature);
+  for (size_t i = 0; i < wanted; ++i) {
+    const double weight = softmax_weight(values[i], values.front(), inverse_temperature);
     if (!(weight > 0.0)) break;
     const double probability = weight / (static_cast<double>(total) * kWeightUnit);
-    ranked.push_back({token, static_cast<float>(std::min(probability, 1.0))});
+    ranked.push_back({ids[i], static_cast<float>(std::min(probability, 1.0))});
   }
 }
 
