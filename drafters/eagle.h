@@ -32,6 +32,10 @@ struct EagleOptions {
   }
 };
 
+inline void check_shape_options(const OptionMap& given, const EagleOptions& options) {
+  check_shape_options(given, options.tree);
+}
+
 class Eagle : public Drafter, private DraftSource {
  public:
   /// `kind` is the method's name, "eagle" or "eagle3". Throws Error when the head is missing,

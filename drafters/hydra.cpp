@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 
 namespace coppice {
+
 Hydra::Hydra(const HydraOptions& options, const MethodParts& parts)
     : growth_(options.tree, "hydra"), target_(parts.target), backend_(parts.backend) {
   const DraftHead head("hydra", options.head, *target_);

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 
 namespace coppice {
+
 void check_shape_options(const OptionMap& given, const MedusaOptions& options) {
   constexpr ShapeOption kOptions[] = {
       {"nodes", "ranked"}, {"top_k", "ranked"}, {"branching", "static"}};

@@ -52,22 +52,25 @@ OptionMap but_defaults(OptionMap options) {
   return options;
 }
 
-template <class Options, class Made>
-std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const MethodParts& parts) {
-  require_models(parts);
-  const auto read = read_options<Options>(options, "method");
+template <class Options>
+Options read_checked(const OptionMap& options, std::string_view place) {
+  const auto read = read_options<Options>(options, place);
   if constexpr (requires { check_shape_options(options, read); }) {
     check_shape_options(but_defaults<Options>(options), read);
   }
-  return std::make_unique<Made>(read, parts);
+  return read;
+}
+
+template <class Options, class Made>
+std::unique_ptr<Drafter> make_from_models(const OptionMap& options, const MethodParts& parts) {
+  require_models(parts);
+  return std::make_unique<Made>(read_checked<Options>(options, "method"), parts);
 }
 
 template <const char* kKind>
 std::unique_ptr<Drafter> make_eagle(const OptionMap& options, const MethodParts& parts) {
   require_models(parts);
-  const auto read = read_options<EagleOptions>(options, kKind);
-  check_shape_options(but_defaults<EagleOptions>(options), read.tree);
-  return std::make_unique<Eagle>(kKind, read, parts);
+  return std::make_unique<Eagle>(kKind, read_checked<EagleOptions>(options, kKind), parts);
 }
 constexpr char kEagle[] = "eagle", kEagle3[] = "eagle3";
 

@@ -24,10 +24,7 @@ struct ModelOptions {
   template <class V>
   void visit(V& v) {
     v("path", path, kModelHelp);
-    v("draft", draft,
-      "what method draft_model drafts with: a model, or a file of `coppice train draft`; empty: "
-      "the "
-      "one that comes with the project for the target");
+    v("draft", draft, kDraftHelp);
   }
 };
 

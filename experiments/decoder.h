@@ -36,6 +36,10 @@ struct LoadedModel {
 inline constexpr std::string_view kModelHelp =
     "GGUF file, Hugging Face folder, or a name that experiments/models.sh fetches";
 
+inline constexpr std::string_view kDraftHelp =
+    "what method draft_model drafts with: a model, or a file of `coppice train draft`; empty: the "
+    "one that comes with the project for the target";
+
 inline constexpr std::string_view kRanksHelp =
     "devices of backend cuda that share the model (tensor parallel); draft models are on the first";
 inline constexpr Range kRanksRange{1, 64};

@@ -38,10 +38,7 @@ struct MethodChoice {
   template <class V>
   void visit(V& v) {
     v("model", model, kModelHelp);
-    v("draft_model", draft_model,
-      "what method draft_model drafts with: a model, or a file of `coppice train draft`; empty: "
-      "the "
-      "one that comes with the project for the target");
+    v("draft_model", draft_model, kDraftHelp);
     v("method", method, "name that `coppice methods` lists, or a TOML file with a [method] table");
     v("set", set, "an option of the method, KEY=VALUE, or of its rule, RULE.KEY=VALUE; repeatable");
     v("rule", rule, "acceptance rule; empty: greedy at temperature 0, coupled above");

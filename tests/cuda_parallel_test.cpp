@@ -109,6 +109,9 @@ class CudaParallel : public testing::Test {
     return text;
   }
 
+  const TinyModel tiny_{{.layers = 2, .ffn = 128, .type = DType::q8_0, .sharpness = 4.0f}};
+  const TinyModel other_{{.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3}};
+  const Tokenizer tokenizer_ = tiny_.tokenizer();
   const std::filesystem::path store_ = std::filesystem::path(testing::TempDir()) /
                                        ("cuda_parallel-" + std::to_string(::getpid()) + ".store");
 };
@@ -143,12 +146,9 @@ TEST_F(CudaParallel, LogitsAreTheReferencesAndDoNotDependOnTheRows) {
 }
 
 TEST_F(CudaParallel, EveryMethodGivesTheBaselinesText) {
-  const TinyModel tiny({.layers = 2, .ffn = 128, .type = DType::q8_0, .sharpness = 4.0f});
-  const TinyModel other({.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3});
-  const Tokenizer tokenizer = tiny.tokenizer();
   const auto group = make_group(2);
-  const CudaModel target(tiny.source(), *group, tokenizer);
-  const Model draft(other.source(), *group, 0, Devices::first);
+  const CudaModel target(tiny_.source(), *group, tokenizer_);
+  const Model draft(other_.source(), *group, 0, Devices::first);
   Decoding how{.rule = "coupled", .temperature = 1.0f, .tokens = 5, .prompt = 7};
   how.draft = &draft;
   const auto expected = decode(target, how);
@@ -159,7 +159,7 @@ TEST_F(CudaParallel, EveryMethodGivesTheBaselinesText) {
   }
   // The sums of one device may round otherwise; a clear choice stays.
   const auto alone = emulated_cuda_entry().make({.target = "exact"});
-  const CudaModel single(tiny.source(), *alone, tokenizer);
+  const CudaModel single(tiny_.source(), *alone, tokenizer_);
   how = {.tokens = 5, .prompt = 7};
   EXPECT_EQ(decode(single, how), decode(target, how));
 }
@@ -167,13 +167,10 @@ TEST_F(CudaParallel, EveryMethodGivesTheBaselinesText) {
 // NCCL wants a sum in a graph on every device or on none; drafts and what is behind the last sum
 // are the first device's alone.
 TEST_F(CudaParallel, DevicesMakeGraphsAlikeAndTheFirstAloneDoesTheRest) {
-  const TinyModel tiny({.layers = 2, .ffn = 128, .type = DType::q8_0, .sharpness = 4.0f});
-  const TinyModel other({.layers = 1, .type = DType::q8_0, .sharpness = 4.0f, .seed = 3});
-  const Tokenizer tokenizer = tiny.tokenizer();
   const auto group = make_group(2);
-  const CudaModel target(tiny.source(), *group, tokenizer);
+  const CudaModel target(tiny_.source(), *group, tokenizer_);
   const size_t before = fake_device(1).used;
-  const Model draft(other.source(), *group, 0, Devices::first);
+  const Model draft(other_.source(), *group, 0, Devices::first);
   EXPECT_EQ(fake_device(1).used, before);
   decode(target, {.method = "draft_model", .tokens = 12, .draft = &draft});
   EXPECT_GT(fake_device(0).graph_launches, 5);

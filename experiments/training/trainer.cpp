@@ -229,14 +229,13 @@ void Trainer::write_head(const Hits& hits) const {
     const at::Tensor value = anywhere.detach().cpu().contiguous();
     auto shape = shape_of(value);
     const std::span values(value.data_ptr<float>(), static_cast<size_t>(value.numel()));
-    const bool in_blocks = value.dim() == 2 && shape[1] % 32 == 0;
-    if (in_blocks && config_.loop.type == "q4_1") {
-      bytes.push_back(to_q4_1(values));
-      tensors.push_back({name, "U8", {shape[0], shape[1] / 32 * 20}});
-    } else if (in_blocks && config_.loop.type == "q8_0") {
-      bytes.push_back(to_q8_0(values));
-      tensors.push_back({name, "U8", {shape[0], shape[1] / 32 * 34}});
-    } else if (value.dim() == 2 && config_.loop.type == "bf16") {
+    const std::string& type = config_.loop.type;
+    const bool blocks = type == "q4_1" || type == "q8_0";
+    if (value.dim() == 2 && blocks && shape[1] % 32 == 0) {
+      bytes.push_back(type == "q4_1" ? to_q4_1(values) : to_q8_0(values));
+      const auto row_bytes = static_cast<int64_t>(bytes.back().size()) / shape[0];
+      tensors.push_back({name, "U8", {shape[0], row_bytes}});
+    } else if (value.dim() == 2 && type == "bf16") {
       bytes.push_back(to_bf16(values));
       tensors.push_back({name, "BF16", shape});
     } else {

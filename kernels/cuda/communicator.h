@@ -1,7 +1,7 @@
 // How the devices of a group give each other their partial sums: each has a communicator that its
 // own thread calls, all alike and in the same order.
 //
-//   auto group = make_group({.target = "exact"}, nccl_communicators(4));
+//   auto group = make_group(/*exact=*/true, nccl_communicators(4));
 #pragma once
 
 #include <memory>
